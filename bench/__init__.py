@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def compose(*overrides: str) -> Cell:
-    """The cell of a request in the words of `bench run`. Raises bench.errors.RequestError."""
+    """The cell of a request with the arguments of `bench run`. Raises bench.errors.RequestError."""
     from bench.request import compose as config
     from bench.request.cell import Cell
 

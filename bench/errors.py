@@ -1,4 +1,4 @@
-"""Errors of a request and of a run, and how they are worded."""
+"""Errors of a request and of a run, and their wording."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import traceback
 from collections.abc import Iterable, Iterator
 
 TRACEBACK = "BENCH_TRACEBACK"
-"""Environment variable: set, an error is printed with its traceback."""
+"""Environment variable: if it is set, errors are printed with their traceback."""
 
 
 class RequestError(Exception):
-    """A wrong request: one line with what was given, what is accepted, and the nearest right
+    """A wrong request: one line with the given value, the accepted values and the nearest right
     name. Exit code 2."""
 
 
 class RunError(Exception):
-    """A right request that couldn't be carried out, such as one for a hub that can't be reached.
+    """A valid request that couldn't be carried out, for example because the hub can't be reached.
     Exit code 1."""
 
 
 SYNONYMS = {"gpu": "cuda"}
-"""Names that are another's in spelling, and this one's in meaning."""
+"""Given name → the accepted name of the same meaning, which its spelling doesn't suggest."""
 
 
 def unknown(kind: str, given: str, accepted: Iterable[str]) -> RequestError:
-    """The error for a name that isn't there."""
+    """The error for an unknown name."""
     names = sorted(accepted)
     meant = [SYNONYMS[given]] if SYNONYMS.get(given) in names else []
     near = meant or difflib.get_close_matches(given, names, n=1, cutoff=0.5)
@@ -38,7 +38,7 @@ def unknown(kind: str, given: str, accepted: Iterable[str]) -> RequestError:
 
 @contextlib.contextmanager
 def errors_of(name: str, target: str) -> Iterator[None]:
-    """Turns what the code behind `target` raises into a RequestError of one line about `name`."""
+    """Turns errors of the code behind `target` into a RequestError of one line about `name`."""
     try:
         yield
     except (RequestError, RunError):
@@ -48,14 +48,14 @@ def errors_of(name: str, target: str) -> Iterator[None]:
 
 
 def print_traceback() -> None:
-    """Print the traceback of the error that is handled, where the user asks for it."""
+    """Print the traceback of the error being handled, if the user asks for it."""
     if os.environ.get(TRACEBACK):
         traceback.print_exc(file=sys.stderr)
 
 
 def described(error: BaseException, target: str = "") -> str:
-    """An exception in one line with the file and line that raised it: of the package of `target`
-    ('package.module:Name') where it passed through it."""
+    """An exception in one line with the file and line that raised it; if it passed through the
+    package of `target` ('package.module:Name'), with the last file and line there."""
     message = " ".join(str(error).split())
     if isinstance(error, SyntaxError):
         message, place = error.msg, f"{error.filename}:{error.lineno}"
@@ -67,8 +67,8 @@ def described(error: BaseException, target: str = "") -> str:
 
 
 def raised_at(error: BaseException, target: str) -> str:
-    """The file and line that raised it, the last of the package of `target` if one is given; empty
-    where it didn't pass through that."""
+    """The file and line that raised the error, or its last ones in the package of `target` if one
+    is given; empty if the error didn't pass through that package."""
     frames = [
         (frame.f_globals.get("__name__", "").partition(".")[0], frame.f_code.co_filename, line)
         for frame, line in traceback.walk_tb(error.__traceback__)

@@ -1,13 +1,13 @@
-"""Files that are written as a whole; those at a place that a user names; and answers in a cache.
+"""Files that are written as a whole, files at a path given by a user, and answers in a cache.
 
-A file or folder that a user names is replaced or written into only where it is new, empty or made
-by this project and not changed since. A folder that such files are written into has a list of them,
-RECORD, as sha256sum writes it.
+A file or folder at a path given by a user is replaced or written into only where it is new, empty
+or made by this project and not changed since. A folder with such files has a list of them, RECORD,
+in the format of sha256sum.
 
-The cache lets a command that has been given before start sooner: what Hydra composes of a request,
-and hashes of code. An answer is found by all that it follows from, so it is never an old one; a
-file that is lost or broken is made anew. The cache is under $XDG_CACHE_HOME or ~/.cache; where that
-can't be written, nothing is kept.
+The cache makes repeated commands start sooner: it keeps the configurations that Hydra composes for
+requests, and hashes of code. The key of an answer includes everything it depends on, so it is never
+outdated; a lost or broken file is made again. The cache is under $XDG_CACHE_HOME or ~/.cache; if
+that can't be written, nothing is kept.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MOST_FILES = 2000
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A file next to `path` to be written, which replaces it when the block ends; where that raises
-    an error, `path` stays as it was. Several processes may replace one file at once."""
+    """A file next to `path` to be written, which replaces it when the block ends; if the block
+    raises an error, `path` stays unchanged. Several processes may replace one file at once."""
     unfinished = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         yield unfinished
@@ -40,15 +40,15 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def check_own(*paths: Path) -> None:
-    """Raises RequestError for a file that is neither empty nor as it was written here, and for a
-    folder that is neither empty nor has a RECORD. What doesn't exist passes."""
+    """Raises RequestError for a file that isn't empty and was changed since it was written here,
+    and for a folder that isn't empty and has no RECORD. Paths that don't exist pass."""
     for path in paths:
         _check(path, path.parent)
 
 
 def write_own(path: Path, data: bytes, folder: Path | None = None) -> None:
-    """Write a file at a place that a user names, in the RECORD of `folder`, by default its own.
-    Raises RequestError where the file may not be replaced, or can't be written."""
+    """Write a file at a path given by a user, and list it in the RECORD of `folder`, by default the
+    file's folder. Raises RequestError if the file may not be replaced, or can't be written."""
     folder = folder or path.parent
     _check(path, folder)
     try:
@@ -66,7 +66,7 @@ def record_own(path: Path) -> None:
 
 
 def record(folder: Path, line: str = "") -> None:
-    """Add a line to the RECORD of a folder; makes both. Raises OSError."""
+    """Add a line to the RECORD of a folder, and make both if needed. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     if not line or line not in _recorded(folder):
         with (folder / RECORD).open("a") as file:
@@ -101,7 +101,7 @@ def _line(path: Path, data: bytes, folder: Path) -> str:
 
 
 def read_kept(kind: str, ingredients: Sequence[Any]) -> Any:
-    """What `keep` kept for these ingredients; None where there is nothing."""
+    """The value that `keep` stored for these ingredients; None if there is none."""
     with contextlib.suppress(OSError, ValueError):
         return json.loads(_kept_path(kind, ingredients).read_text())
     return None

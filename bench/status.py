@@ -1,4 +1,4 @@
-"""How a cell ended, and verdicts on ratios: the values of stored columns."""
+"""The status of a cell, and verdicts on ratios: the values of stored columns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """How a cell, or a measurement of it, ended. RETIRED: a stored row that no longer counts."""
+    """The end of a cell or of a measurement of it. RETIRED: a stored row that no longer counts."""
 
     OK = "ok"
     OOM_HOST = "oom_host"
@@ -43,7 +43,7 @@ class QualityVerdict(StrEnum):
 
 
 class WeightsProtocol(StrEnum):
-    """How a method's weights were made: bench.request.weights."""
+    """The origin of a method's weights: see bench.request.weights."""
 
     FROM_SCRATCH = "from-scratch"
     FINETUNE = "finetune"
@@ -52,7 +52,7 @@ class WeightsProtocol(StrEnum):
 
 
 class QualityComparison(StrEnum):
-    """With which weights a method's quality and vanilla's were measured: both with the same, or
+    """Weights with which a method's quality and vanilla's were measured: both with the same, or
     each with weights that were trained for it."""
 
     SAME_WEIGHTS = "same weights"

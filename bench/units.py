@@ -7,7 +7,7 @@ from typing import Any
 
 
 def span(seconds: float) -> str:
-    """Such as 40 s, 12 min, 3 h 20 min or 4 days."""
+    """Text such as 40 s, 12 min, 3 h 20 min or 4 days."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -20,20 +20,20 @@ def span(seconds: float) -> str:
 
 
 def counted(number: int | None, noun: str) -> str:
-    """Such as 1 cell, 1,200 cells or, where the number isn't known, – cells."""
+    """Text such as 1 cell, 1,200 cells or, if the number is unknown, – cells."""
     if number is None:
         return f"– {noun}s"
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def memory(amount_bytes: int) -> str:
-    """Such as 470 MiB or 3.2 GiB."""
+    """Text such as 470 MiB or 3.2 GiB."""
     mib = amount_bytes / 2**20
     return f"{mib:.0f} MiB" if mib < 1000 else f"{mib / 1024:.1f} GiB"
 
 
 def score_digits(higher_is_better: bool | None) -> int:
-    """Digits after the point of a score: 1 of 0 to 100, 3 of a loss, such as nats per token."""
+    """Digits after the point: 1 for a score of 0 to 100, 3 for a loss, such as nats per token."""
     return 3 if higher_is_better is False else 1
 
 
@@ -62,8 +62,8 @@ def within(
 
 
 def finite(value: Any) -> Any:
-    """The value with None in place of NaN and the infinities, inside lists and objects too: JSON
-    has none of these."""
+    """The value with None in place of NaN and the infinities, also inside lists and objects: JSON
+    doesn't support them."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):

@@ -1,14 +1,14 @@
-"""Everything that wants a GPU, in one command and at most nine minutes: `make gpu`.
+"""Everything that needs a GPU, in one command and at most nine minutes: `make gpu`.
 
     make gpu                                  # rows, log and summary in results/gpu
-    make gpu DEVICE=h200 OUT=DIR FROM=DIR     # goes on from another folder's rows
+    make gpu DEVICE=h200 OUT=DIR FROM=DIR     # continues from another folder's rows
     make gpu PIECES='frontier decoding'       # these pieces, with all the time
     make gpu DRY=1                            # without a GPU: the plan, and each cell's CPU twin
-    make gpu DRY=1 SHARE=40                   # the same of every fortieth cell
+    make gpu DRY=1 SHARE=40                   # the same for every fortieth cell
 
-The pieces (benchmarks/gpu_pieces.py) run one after the other, each in its part of the time; what
-doesn't fit is told, and the same command continues with it. Every cell is stored when it ends, so a
-run that is killed keeps what it has measured. Nothing is installed and no network is used.
+The pieces (benchmarks/gpu_pieces.py) run one after the other, each in its part of the time; cells
+that don't fit are listed, and the same command continues with them. Every cell is stored when it
+ends, so a killed run keeps its rows. Nothing is installed and no network is used.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 540.0
 DRY_SECONDS = 3600.0
 ENDING_S = 15.0
-"""What a piece that is interrupted needs, and the summary."""
+"""Seconds for the end of an interrupted piece, and for the summary."""
 LOOK_S = 5.0
 LATEST = 1.5
 """A piece may take its part of the time multiplied by this: the first cells of a sweep always
-start, and run on past its time."""
+start, and may exceed its time."""
 NOT_NEEDED = ("matplotlib",)
 LOG = "log.txt"
 
@@ -83,8 +83,8 @@ def main() -> int:
 
 
 def missing() -> str:
-    """What this Python lacks of the project's requirements, with what brings it; empty where it
-    lacks nothing."""
+    """The requirements of the project that this Python lacks, with the command that installs them;
+    empty if it lacks none."""
     try:
         from packaging.requirements import Requirement
     except ImportError:
@@ -112,7 +112,7 @@ def missing() -> str:
 
 
 def checked_device(name: str) -> str:
-    """Raises RequestError where this machine doesn't have it."""
+    """The name of the device. Raises RequestError if this machine doesn't have it."""
     from bench.errors import RequestError
     from bench.request import parameters, plugins
 
@@ -148,7 +148,7 @@ def sharing(share: int) -> list[str]:
 
 def run(pieces: Sequence[Piece], out: Path, device: str | None, end: float, share: int) -> int:
     """Runs the pieces until `end` (monotonic seconds), each in its part of the time that is left.
-    Returns 1 where one of them failed."""
+    Returns 1 if one of them failed."""
     from benchmarks import gpu_summary
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -185,7 +185,7 @@ def run_piece(
     log: TextIO,
 ) -> str:
     """Starts the piece with a time of `seconds`. Interrupts it after `left` seconds, or before that
-    after LATEST * `seconds`. Returns how it ended."""
+    after LATEST * `seconds`. Returns its outcome."""
     if piece.name == CONFORMANCE:
         kind = "cuda" if device else "cpu"
         words = ["benchmarks.gpu_conformance", "--device", kind, "--out", str(out)]
@@ -205,7 +205,7 @@ def run_piece(
 
 def watched(words: Sequence[str], out: Path, deadline: float, log: TextIO) -> int | None:
     """Runs a module until it ends, and writes the summary whenever there are new rows. Returns its
-    exit code, None where it was interrupted at the deadline."""
+    exit code; None if it was interrupted at the deadline."""
     from bench.host import linux
     from benchmarks import gpu_summary
 

@@ -1,6 +1,6 @@
-"""Every method in every family on a GPU, in each dtype: a line of JSON for each, as soon as it is
-known, of several cases at once. A part of `make gpu`, which starts it again where CUDA didn't
-survive an error.
+"""Checks every method in every family on a GPU, in each dtype, several cases at once, and writes a
+line of JSON for each as soon as it is known. A part of `make gpu`, which starts it again if CUDA
+didn't survive an error.
 
     python -m benchmarks.gpu_conformance --device cuda --out results/gpu --seconds 120
 """
@@ -88,13 +88,13 @@ def cases() -> list[Case]:
 
 
 def named(case: Case, device: str) -> dict[str, Any]:
-    """The columns by which a line is known."""
+    """The columns that identify a line."""
     return {**case._asdict(), "device": device, "code": code_of(case)}
 
 
 def checked(device: str, path: Path, end: float, line: dict[str, Any]) -> None:
-    """Adds the columns that the checks give, the method's own reason or its failures, and appends
-    the line. Does nothing after `end`, and ends the process where CUDA didn't survive."""
+    """Adds the columns of the checks, the method's own reason or its failures, and appends the
+    line. Does nothing after `end`, and ends the process if CUDA didn't survive."""
     if (began := time.monotonic()) > end:
         return
     torch.set_num_threads(1)  # tiny models

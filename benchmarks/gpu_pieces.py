@@ -1,5 +1,5 @@
-"""What `make gpu` measures: pieces in the order of their value, each a sweep of `bench run -m` on
-the GPU and its twin on a processor, the same cells at toy size."""
+"""The pieces that `make gpu` measures, in the order of their value: each is a sweep of `bench run
+-m` on the GPU, with a twin on a processor, the same cells at toy size."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ CACHES = (
 )
 CONFORMANCE = "conformance"
 ROWS, CHECKS, SUMMARY = "rows", "conformance.jsonl", "summary.md"
-"""What a run leaves in its folder: rows, a line of JSON for each check, the summary."""
+"""Files of a run in its folder: rows, a line of JSON for each check, the summary."""
 CUDA_LOST = 75
-"""Exit code of the checks after an error that CUDA doesn't survive: no later call would."""
+"""Exit code of the checks after an error that CUDA doesn't survive: all later calls would fail."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """`words` are those of the sweep, `toy` those that differ in its twin; `share` is its part of
-    the time, relative to the others'. The conformance checks are no sweep and have no words."""
+    """`words` are the arguments of the sweep, `toy` those that differ in its twin; `share` is its
+    part of the time, relative to the others'. The conformance checks aren't a sweep and have none.
+    """
 
     name: str
     share: float
@@ -29,7 +30,7 @@ class Piece:
     toy: Mapping[str, str]
 
     def overrides(self, device: str | None) -> list[str]:
-        """Of the sweep on this GPU, of the twin without one."""
+        """Overrides of the sweep on this GPU, or of the twin without a GPU."""
         chosen = {**self.words, "device": device} if device else {**self.words, **self.toy}
         return [f"{name}={value}" for name, value in chosen.items()]
 

@@ -1,4 +1,4 @@
-"""The summary of a folder of `make gpu`, as Markdown: what was checked and measured, on what."""
+"""The summary of a folder of `make gpu`, as Markdown: its checks, measurements and devices."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ READ = (
 
 
 def files(out: Path) -> list[str]:
-    """What the summary is made from, to tell whether there is more of it."""
+    """The files from which the summary is made, to see whether there are new ones."""
     found = [path for path in (out / ROWS).glob("**/*.parquet")]
     lines = out / CHECKS
     return [*map(str, sorted(found)), str(lines.stat().st_size if lines.exists() else 0)]
 
 
 def write(out: Path) -> None:
-    """Replaces the summary as a whole, so that a killed run leaves one."""
+    """Replaces the summary as a whole, so that a killed run leaves a complete one."""
     rows = Store(out / ROWS).rows(list(READ)).to_pylist() if (out / ROWS).is_dir() else []
     with replacing(out / SUMMARY) as unfinished:
         unfinished.write_text(page(rows, checks(out)))

@@ -1,12 +1,12 @@
-"""What the harness itself costs, each figure beside its goal: `make selfbench`.
+"""The cost of the harness itself, each figure next to its goal: `make selfbench`.
 
     python -m benchmarks.harness [cell] [reports] [--model=NAME]
 
 cell     one cell with next to no work, the same again when its row is stored, and `bench ls`
 reports  reading and ranking 100,000 rows, and all tables of them in four formats (a minute)
 
-CPU seconds (of child processes too) stand beside elapsed time: on a busy machine only they belong
-to the harness.
+CPU seconds (child processes included) are printed next to elapsed time: on a busy machine only they
+belong to the harness.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ finally:
     peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM:"))
     print(peak.split()[1], file=sys.stderr)
 """
-"""Runs a command and prints the peak memory of its own process in KiB last."""
+"""Runs a command, and at the end prints the peak memory of its own process in KiB."""
 
 RANK = """
 import sys
@@ -90,7 +90,7 @@ def bench(*arguments: str) -> list[str]:
 
 
 def cost(command: Sequence[str]) -> Cost:
-    """Run a command; exits with its error output where it fails."""
+    """Run a command; exits with its error output if it fails."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

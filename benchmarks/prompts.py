@@ -1,10 +1,10 @@
-"""How many prompts a second the generated tasks write: `make prompts`.
+"""The number of prompts that generated tasks write a second: `make prompts`.
 
     python -m benchmarks.prompts [TASK …] [--length 4096] [--n 16] [--model embedded-llama]
 
-Rows are made and written for the length with the model's tokenizer, without the rows that
-earlier runs keep. Processor time of this one process, the best of three rounds, with one thread of
-the tokenizer, as in the processes of a cell; the goal is 50 a second at 4,096 tokens.
+Rows are made and written for the length with the model's tokenizer, without the cached rows of
+earlier runs. It uses the processor time of this one process, the best of three rounds, with one
+thread of the tokenizer, as in the processes of a cell; the goal is 50 a second at 4,096 tokens.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def generated() -> list[str]:
-    """The generated tasks; of BABILong's kinds, which differ in their facts alone, the first."""
+    """The generated tasks; only the first of BABILong's kinds, which differ only in their facts."""
     return [
         name
         for name, conf in plugins.usable("task").items()

@@ -1,4 +1,4 @@
-"""How fast methods are against vanilla, in parts of a model with random weights: `make speed`.
+"""The speed of methods against vanilla, in parts of a model with random weights: `make speed`.
 
     make speed                                     # at 1,024 and 4,096 tokens: 2 minutes
     make speed ARGS='--parts attention encoder --lengths 16384'
@@ -9,7 +9,7 @@
 
 `bench run` measures whole models, with confidence intervals; this is for work on a kernel. Times
 are CPU times of one thread, in rounds over all methods, so that their ratios hold on a busy
-machine. With several --threads they are elapsed times, which need a quiet one.
+machine. With several --threads they are elapsed times, which need a quiet machine.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Run = Callable[[], object]
 @functools.cache
 def clustered(n: int) -> tuple[Tensor, Tensor, Tensor]:
     """Query, key and value [1, 8, n, 64]. Keys lie around n / 64 centres of different norms and
-    each query near some key, so that most of its softmax lies on a few keys, as in trained heads.
+    each query near some key, so that a few keys get most of its softmax, as in trained heads.
     """
     make = torch.Generator().manual_seed(0)
     count = max(n // 64, 1)
@@ -70,13 +70,13 @@ def clustered(n: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def attention(method: Method, n: int, causal: bool = False) -> Run:
-    """`Method.attend` on 8 heads of 64."""
+    """A call of `Method.attend` on 8 heads of 64."""
     inputs, call = clustered(n), AttentionCall(SequenceInfo(causal=causal), SIZE**-0.5, 0)
     return torch.no_grad()(lambda: method.attend(*inputs, call))
 
 
 def layer(method: Method, n: int, layers: int = 1) -> Run:
-    """`Method.encode` of layers of RoBERTa-base's size."""
+    """A call of `Method.encode` on layers of RoBERTa-base's size."""
     config = {
         "model_type": "roberta", "num_hidden_layers": layers, "vocab_size": 8, "type_vocab_size": 1,
     }  # fmt: skip
@@ -115,7 +115,7 @@ PARTS: dict[str, tuple[Callable[[Method, int], Run], list[str]]] = {
     "forward": (lra, FOURIER),
     "training": (partial(lra, backward=True), FOURIER),
 }  # fmt: skip
-"""Name → what it runs of a method on n tokens, and the methods that it is meant for."""
+"""Name → the part of a method that it runs on n tokens, and the methods for which it is made."""
 
 
 def method_of(words: str) -> Method:
@@ -136,7 +136,7 @@ def timers(options: argparse.Namespace) -> list[Timer]:
                 try:
                     run = build(method_of(words), n)
                     run()
-                except Exception as error:  # including what official codes raise
+                except Exception as error:  # official codes raise any type
                     print(f"{part} of {words} at {n:,} tokens: {described(error)}")
                     continue
                 made.append(
@@ -167,7 +167,7 @@ def saved(file: Path) -> list[Measurement]:
 
 
 def ratios(measured: Sequence[Measurement]) -> list[str]:
-    """A line for each method and part: how many times as fast as vanilla it is, at each length."""
+    """A line for each method and part: its speed-up over vanilla at each length."""
     median = {(m.env, m.label, m.sub_label, m.description): m.median for m in measured}
     lines: dict[tuple[str, str], list[str]] = {}
     for (env, part, words, n), taken in median.items():

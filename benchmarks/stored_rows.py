@@ -1,5 +1,4 @@
-"""A results folder with as many rows as years of use would leave, written without measuring
-anything."""
+"""A results folder with the number of rows of years of use, written without measuring anything."""
 
 from __future__ import annotations
 

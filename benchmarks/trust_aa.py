@@ -1,4 +1,4 @@
-"""How often vanilla against itself gets a verdict: `make trust-aa`, about an hour on two cores.
+"""Frequency of verdicts on vanilla against itself: `make trust-aa`, about an hour on two cores.
 
     make trust-aa                        # 200 cells, in docs/trust-aa.md
     make trust-aa ARGS='--minutes 10'    # a part of them; the same command continues
@@ -6,8 +6,8 @@
     make trust-aa ARGS='--cells 4 --results DIR --out FILE'
 
 Vanilla under another name is timed against vanilla with a seed for each cell, at one and two
-threads, on the machine as it is and beside a process that keeps one core busy, by turns. Faster and
-slower are false verdicts. The exit code is 1 where they are more than 5 % of the cells, or a cell
+threads, in turns on the quiet machine and next to a process that keeps one core busy. Faster and
+slower are false verdicts. The exit code is 1 if more than 5 % of the cells get them, or a cell
 failed. Don't use the machine meanwhile.
 """
 
@@ -54,7 +54,7 @@ while True:
 
 
 class Setting(NamedTuple):
-    """Where a cell runs: `load` is quiet, or loaded with one busy core."""
+    """The conditions of a cell: `load` is quiet, or loaded with one busy core."""
 
     load: str
     threads: int
@@ -97,7 +97,7 @@ def main() -> int:
 def _measure(
     cells: int, load: str | None, results: Path, seconds: float
 ) -> Iterator[tuple[Setting, Row]]:
-    """The cells of this load (None: of both) in their order, until the time is over."""
+    """Measures the cells of this load (None: of both) in their order, until the time is over."""
     end = time.monotonic() + seconds
     for i in range(cells):
         setting, seed = SETTINGS[i % len(SETTINGS)], i // len(SETTINGS)
@@ -125,7 +125,7 @@ def _busy_core() -> Iterator[None]:
 
 
 def page(measured: Measured, cells: int, before: str = "") -> str:
-    """The result as Markdown: a section of this machine, and those of others that the page had."""
+    """The result as Markdown: a section on this machine, and the page's sections on others."""
     mine = _section(measured, cells)
     machine = mine.partition("\n")[0]
     others = [each for each in before.split(SECTION)[1:] if each.partition("\n")[0] != machine]
@@ -164,7 +164,7 @@ def _line(load: str, threads: str, rows: Sequence[Row]) -> str:
 
 
 def false_pct(rows: Iterable[Row]) -> float:
-    """Percent of the cells with a verdict that got a false one; 0 where none has one."""
+    """Percent of the cells with a verdict that got a false one; 0 if none has a verdict."""
     return _false(rows).value
 
 

@@ -26,20 +26,20 @@ ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
 MODELS = ROOT / "tools" / "embedded"
 MOST_BYTES = 12_000_000
-"""Of the wheel and of the sdist; the shipped models beyond it are a wheel of their own."""
+"""Size limit of the wheel and of the sdist; further shipped models are in a separate wheel."""
 STRAY = ("tests/", "results/", "benchmarks/", ".parquet", ".jsonl", ".pyc", "shared/")
-"""Parts of names that no distribution has."""
+"""Parts of names that must not be in a distribution."""
 RESOLUTIONS = ("highest", "lowest-direct")
 CELLS = (
     ["run", "method=vcc", "length=512", "n=2", "threads=1", "measure=quality"],
     ["run", "method=bigbird", "task=ruler_niah_single_1", "length=512", "n=2", "threads=1",
      "measure=glance", "model=embedded"],
 )  # fmt: skip
-"""What is run from the wheel; the second needs the models of the other one."""
+"""Commands that are run from the wheel; the second needs the wheel of other models."""
 
 
 def build() -> list[str]:
-    """Builds the distributions into dist/. Returns what is wrong with them."""
+    """Builds the distributions into dist/. Returns their faults."""
     shutil.rmtree(DIST, ignore_errors=True)
     for folder, targets in ((ROOT, ("sdist", "wheel")), (MODELS, ("wheel",))):
         words = [word for target in targets for word in ("--target", target)]
@@ -49,7 +49,7 @@ def build() -> list[str]:
 
 
 def faults(path: Path) -> Iterator[str]:
-    """What is wrong with a distribution: its size, stray files, and paths of this machine."""
+    """Faults of a distribution: its size, stray files, and paths of this machine."""
     size = path.stat().st_size
     if size > MOST_BYTES and "models" not in path.name:
         yield f"{path.name}: {size:,} bytes; at most {MOST_BYTES:,}"
@@ -88,7 +88,7 @@ def tried(resolution: str, extra: Sequence[str]) -> None:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", f"{place}/venv"], check=True)
         install = [uv, "pip", "install", "--quiet", "--python", python, "--resolution", resolution]
         [wheel] = DIST.glob("longctx_bench-*.whl")
-        # Named here too: of requirements of requirements uv takes the newest.
+        # Named here too: for indirect requirements uv takes the newest version.
         direct = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
         subprocess.run([*install, str(wheel), *direct, *extra], env=clean, check=True)
         elsewhere = Path(place, "elsewhere")

@@ -1,8 +1,8 @@
-"""The targets that rows can be exported to, each a function of a module that is imported when it is
-asked for; CSV, JSON lines and experiment trackers are here.
+"""The targets of exports of rows, each a function of a module that is imported at its first use;
+CSV, JSON lines and experiment trackers are here.
 
-A function takes the rows, where to write and the folder that they were read from, and returns a
-line that names the files it wrote. Raises RequestError.
+A function takes the rows, the path to write to and the folder from which they were read, and
+returns a line that names the files it wrote. Raises RequestError.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Writer = Callable[[list[Row], Path, Path], str]
 
 
 class Target(NamedTuple):
-    """`writer` is its function, `into` what it writes, `about` what is in it."""
+    """`writer` is its function, `into` the kind of output, `about` describes the content."""
 
     writer: str
     into: str
@@ -81,8 +81,8 @@ def write_csv(rows: Sequence[Row], into: Path, results: Path) -> str:
 
 
 def write_jsonl(rows: Sequence[Row], into: Path, results: Path) -> str:
-    """An object for each row, with every column: JSON columns as objects, and null for what wasn't
-    measured or is no finite number, which JSON hasn't."""
+    """An object for each row, with every column: JSON columns as objects, and null for values that
+    weren't measured or aren't finite, which JSON can't express."""
     lines = []
     for row in rows:
         values = {name: value_of(row, name) for name in COLUMNS}
@@ -181,7 +181,7 @@ def _title(row: Row) -> str:
 
 
 def _split(row: Row) -> tuple[dict[str, float], dict[str, str]]:
-    """A row's finite numbers, and its other values as text; the cell, which has them all again, is
+    """A row's finite numbers, and its other values as text; the cell, which repeats them all, is
     left out."""
     from bench.rows.store import LIGHT
 

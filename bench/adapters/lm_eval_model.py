@@ -5,7 +5,7 @@
 
 Tokenization, truncation, stop strings and metrics are those of its model `hf`. The difference is
 the forward pass: the method reads the context, and may compress its KV cache; the continuation is
-then scored, or generated, over what is kept.
+then scored, or generated, over the kept entries.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tasks.base import ANSWERS, Encoded
 from tasks.loading.lm_eval_package import MODEL
 
 GREEDY = {"attention_mask", "do_sample", "temperature", "top_k", "top_p"}
-"""Arguments of a generation that change nothing where the likeliest token is taken."""
+"""Arguments of a generation that change nothing in greedy decoding."""
 log = logging.getLogger("lm_eval.bench")
 Scored = tuple[Any, list[int], list[int]]
 """A request of lm_eval: its key in a cache of answers, context and continuation."""
@@ -49,7 +49,7 @@ Scored = tuple[Any, list[int], list[int]]
 @register_model(MODEL)
 class LongContextLM(HFLM):  # type: ignore[misc]
     """`pretrained` is a model of conf/model, a checkpoint folder or a hub id that `bench fetch`
-    got; further `parameters` are the method's. Raises RequestError."""
+    has downloaded; further `parameters` are the method's. Raises RequestError."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class LongContextLM(HFLM):  # type: ignore[misc]
         self, requests: Sequence[Scored], disable_tqdm: bool = False, override_bs: int | None = None
     ) -> list[tuple[float, bool]]:
         """Log-likelihood of each continuation, and whether it is the greedy one. Continuations that
-        differ in their last token alone share a forward pass."""
+        differ only in their last token share a forward pass."""
         single = sum(len(continuation) == 1 for _, _, continuation in requests)
         if single and self._compresses:
             log.warning(
@@ -147,12 +147,12 @@ class LongContextLM(HFLM):  # type: ignore[misc]
 
     @torch.inference_mode()
     def _logits(self, group: Sequence[Any], whole: bool) -> Tensor:
-        """[B, t, V]: before each token of the continuations and after the last, which isn't read.
-        `whole`: method and continuation see one text, without a context that is read before."""
+        """[B, t, V]: logits before each of the t tokens of the continuations, which `group` has
+        without the last one. `whole`: all is one text, without a context that is read first."""
         encoded = [Encoded(context, [False] * len(context), len(context)) for context, _ in group]
         ids, sequence = arms.collate(encoded, self.family.model.device.type)  # type: ignore[union-attr,arg-type]
         sequence = sequence.replace(vip=None)
-        # With a token in the place of the last one, which no model reads.
+        # A placeholder for the last token, which no model reads.
         target = torch.tensor([[*read, 0] for _, read in group], device=self.device)
         with self._explained(), finite.watched(self.family):
             if whole:
@@ -206,7 +206,7 @@ class LongContextLM(HFLM):  # type: ignore[misc]
             token = decoding.logits.argmax(-1, keepdim=True)
             tokens = torch.cat((tokens, token.masked_fill(ended, self.tokenizer.pad_token_id)), 1)
             ended |= torch.isin(token, ends)
-            # All are called, as each remembers the rows that it has stopped.
+            # All are called, since each remembers the rows that it has stopped.
             stopped = any([criterion(tokens, None) for criterion in stops])
             if tokens.shape[1] >= most or stopped or bool(ended.all()):
                 return tokens
@@ -228,7 +228,7 @@ class LongContextLM(HFLM):  # type: ignore[misc]
 
 
 def _cell(words: dict[str, Any], device: str | None, dtype: str, max_length: int | None) -> Cell:
-    """The cell of such a request: what it names is found and checked as by `bench run`."""
+    """The cell of such a request; its names are looked up and checked as by `bench run`."""
     kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
     words = {**words, "device": kind.partition(":")[0], "n": 1, "measure": "speed"}
     if dtype != "auto":

@@ -38,7 +38,7 @@ DETAILS = (
 
 
 class _Figure(NamedTuple):
-    """One result of a row. `upper` is the most it can be, `lo` and `hi` its 95 % interval."""
+    """One result of a row: `upper` is its largest possible value, `lo` to `hi` a 95 % interval."""
 
     metric: str
     unit: str
@@ -60,7 +60,7 @@ def write_every_eval_ever(rows: list[Row], into: Path, results: Path) -> str:
         if row["status"] != Status.OK or not figures:
             continue
         model = model_of(row)
-        # One of version 4, as the format asks for, that follows from the row.
+        # The format requires a UUID of version 4; this one is derived from the row.
         digest = hashlib.sha256(row["row_id"].encode()).digest()
         uuid4 = uuid.UUID(bytes=digest[:16], version=4)
         path = into / "data" / COLLECTION / model.id / f"{uuid4}.json"
@@ -127,7 +127,7 @@ def _record(row: Row, model: Source, figures: Sequence[_Figure]) -> dict[str, An
 def _result(row: Row, figure: _Figure) -> dict[str, Any]:
     most_tokens = (cell_of(row).get("task") or {}).get("max_new_tokens")
     is_score = figure.unit == "points"
-    # Rows that are shipped with the project are never called the benchmark's.
+    # Rows of embedded data are never attributed to the benchmark.
     benchmark = COLLECTION if row["data_source"] == "embedded" else row["benchmark"]
     bounded = not is_score or 0 <= figure.score <= 100
     uncertainty: dict[str, Any] = {}
@@ -179,28 +179,28 @@ def _source(row: Row) -> dict[str, Any]:
 
 
 def _texts(values: dict[str, Any]) -> dict[str, str]:
-    """As the format wants further details: text, without what is unknown."""
+    """Further details as the format requires them: text, without unknown values."""
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
-# Where a row's model and data come from, as other tools name it.
+# Sources of a row's model and data, under the names of other tools.
 
 
 class Source(NamedTuple):
-    """A model or a dataset: ORG/NAME, and the hub's commit; None where the row names a branch, and
-    for what isn't the hub's."""
+    """A model or a dataset: ORG/NAME, and the hub's commit; None if the row names a branch, and
+    for sources outside the hub."""
 
     id: str
     revision: str | None
 
 
 def cell_of(row: Row) -> dict[str, Any]:
-    """The row's cell; empty for one that was stored without."""
+    """The row's cell; empty for a row that was stored without one."""
     return dict(json.loads(row.get("cell") or "{}"))
 
 
 def model_of(row: Row) -> Source:
-    """Weights that were trained here from a model of the hub are this machine's."""
+    """The row's model; weights trained here from a model of the hub belong to this machine."""
     path = (cell_of(row).get("model") or {}).get("path") or ""
     if found := weights.SNAPSHOT.search(path):
         return Source(f"{found['org']}/{found['name']}", found["revision"])
@@ -224,8 +224,8 @@ def dataset_of(row: Row) -> Source | None:
 
 def write_eval_results(rows: list[Row], into: Path, results: Path) -> str:
     """ORG--MODEL/.eval_results/TASK.yaml with an entry for each row, to be added to the model's
-    repository. Only whole splits of the hub's data, run on the hub's weights, have a place there.
-    Raises RequestError, which says why, when no row does."""
+    repository. Only whole splits of the hub's data, run on the hub's weights, are accepted there.
+    Raises RequestError with the reasons when no row is accepted."""
     import yaml
 
     files: dict[Path, list[dict[str, Any]]] = {}
@@ -249,7 +249,7 @@ def write_eval_results(rows: list[Row], into: Path, results: Path) -> str:
 
 
 def _unfit(row: Row, model: Source, dataset: Source | None) -> str:
-    """Why a score has no place in a model's repository; empty if it has."""
+    """Why a score isn't accepted in a model's repository; empty if it is accepted."""
     if row["status"] != Status.OK or row["value"] is None:
         return "without a score"
     if dataset is None:

@@ -111,7 +111,7 @@ def explain(row1: str, row2: str, results: Path, form: str) -> int:
 
 
 def _one_row(text: str, results: Path) -> Row:
-    """The row that an argument names. Raises RequestError for several."""
+    """The row that an argument selects. Raises RequestError if it selects several."""
     from bench.rows import query
 
     [side] = query.sides([text], results)
@@ -151,7 +151,7 @@ def verify(row_id: str, results: Path, data_dir: Path | None, deadline_s: float,
 
 
 def _measure_again(row: Row, data_dir: Path | None, deadline_s: float) -> list[FigureCheck]:
-    """How a second measurement of a row compares."""
+    """A second measurement of a row, compared with the first."""
     from bench.compare import verify as verifying
     from bench.terminal import run_progress
 

@@ -1,7 +1,7 @@
 """The commands about this machine: bench doctor | host.
 
-`bench doctor` examines what a run needs, and what to do where the machine lacks something. Imports
-no torch.
+`bench doctor` examines what a run needs, and gives advice where the machine lacks something.
+Imports no torch.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class State(enum.StrEnum):
 
 
 class Finding(NamedTuple):
-    """`about`: what was looked at; `found`: what is there; `advice`: what to do, empty where all is
-    well. BAD: no run is possible; LOOK: runs are slower, noisier or can do less."""
+    """`about`: the subject; `found`: its state; `advice`: the remedy, empty if nothing is wrong.
+    BAD: no run is possible; LOOK: runs are slower, noisier or more limited."""
 
     about: str
     state: State
@@ -55,7 +55,7 @@ class Finding(NamedTuple):
 
     @classmethod
     def of(cls, about: str, found: str, needs_look: object, advice: str) -> Finding:
-        """LOOK with the advice where something needs a look, else OK without it."""
+        """LOOK with the advice if something needs a look, else OK without it."""
         return cls(about, State.LOOK, found, advice) if needs_look else cls(about, State.OK, found)
 
 
@@ -63,7 +63,7 @@ class Finding(NamedTuple):
 @results_option()
 @format_option(default="table")
 def doctor(results: Path, form: str) -> int:
-    """Exit code 1 where no run is possible."""
+    """Exit code 1 if no run is possible."""
     from rich.markup import escape
 
     findings = examine(results.expanduser().resolve())
@@ -94,7 +94,7 @@ def this_host(form: str) -> int:
 
 
 def print_facts(facts: Mapping[str, Any], form: str) -> None:
-    """One line for each fact; for a program one record."""
+    """One line for each fact; in a machine-readable form, one record."""
     if text_table.tabular(form):
         text_table.write(form, list(facts), [facts])
         return
@@ -136,7 +136,7 @@ def _torch() -> Finding:
 
 
 def _torch_build() -> str:
-    """CUDA or ROCm with its version, as torch's files say; empty for its CPU build."""
+    """CUDA or ROCm with its version, from torch's files; empty for its CPU build."""
     spec = importlib.util.find_spec("torch")
     path = Path(spec.origin).with_name("version.py") if spec and spec.origin else None
     text = linux.text(path) if path else None
@@ -231,7 +231,7 @@ def _load() -> Finding:
 
 
 def _steadiness() -> Finding:
-    """How much the same short work varies: its 90th percentile over its median."""
+    """Variation of the time of the same short work: its 90th percentile over its median."""
     times = []
     for _ in range(SLICES):
         began = time.perf_counter_ns()

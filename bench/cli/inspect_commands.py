@@ -32,7 +32,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 ORIGINS = ("hub", "package")
 LM_EVAL_MODEL = lm_eval_package.MODEL
 TOKENIZER = "bench/models/embedded/t5"
-"""What tasks are checked with."""
+"""The request with which tasks are checked."""
 SHOWN = 300
 """Characters at each end of a prompt that bench show prints."""
 
@@ -161,7 +161,7 @@ def show(words: Sequence[str], row: int, full: bool) -> int:
 @request_words("method=NAME|task=NAME", required=True)
 @format_option(default="table")
 def check(words: Sequence[str], form: str) -> int:
-    """Exit code 1 when the contract is broken somewhere."""
+    """Exit code 1 when any check of the contract fails."""
     is_json = text_table.tabular(form)
     if not words[0].startswith("task="):
         from bench.conformance.__main__ import FamilyCheck, checked, main
@@ -335,7 +335,7 @@ def export(
 
 
 def _task(name: str, folder: str | Path | None = None) -> Task:
-    """The task of this name, with what it takes of a request's data."""
+    """The task of this name, with the fields of a request's data that it accepts."""
     conf = plugins.conf("task", name)
     if folder and "include_path" in conf:
         conf["include_path"] = str(folder)
@@ -345,7 +345,7 @@ def _task(name: str, folder: str | Path | None = None) -> Task:
 
 
 def _source(data: str | None, folder: str | Path | None, split: str | None, name: str = "") -> Data:
-    """Of a task of another package the hub's, as it has no embedded rows."""
+    """The data source; by default the hub for a task of another package, which embeds no rows."""
     path = Path(folder).expanduser().resolve() if folder else None
     return Data(data or ("local" if path else "hub" if ":" in name else "embedded"), path, split)
 
@@ -362,9 +362,9 @@ def _source(data: str | None, folder: str | Path | None, split: str | None, name
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def lm_eval(context: click.Context, arguments: Sequence[str]) -> int:
-    """The command line of lm-evaluation-harness, which then knows the model `longctx-bench`
-    (bench.adapters.lm_eval_model). Raises RequestError where the package isn't installed, and what
-    the model raises."""
+    """The command line of lm-evaluation-harness with the additional model `longctx-bench`
+    (bench.adapters.lm_eval_model). Raises RequestError where the package isn't installed, and the
+    errors of the model."""
     if not arguments:
         click.echo(context.get_help())
         return 0

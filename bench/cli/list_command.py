@@ -32,8 +32,8 @@ SHOWN = ("method", "task", "model")
 )
 @format_option(default="table")
 def ls(chosen: str | None, form: str) -> int:
-    """Names and what their YAML says of them. A file that can't be used is listed with what is
-    wrong with it."""
+    """Names with the descriptions from their YAML. A file that can't be used is listed with the
+    error."""
     for problem in plugins.problems():
         print(f"bench: {problem}", file=sys.stderr)
     if chosen == METRICS:
@@ -46,7 +46,7 @@ def ls(chosen: str | None, form: str) -> int:
     groups = [PLURALS.get(chosen, chosen)] if chosen else SHOWN
     table = TABLES.get(groups[0]) if len(groups) == 1 else None
     for_program = text_table.tabular(form)
-    # Facts of tasks need their classes, and so numpy: the overview shows none.
+    # Facts of tasks need their classes, which import numpy: the overview shows none.
     with_facts = for_program or len(groups) == 1
     records = [
         _record(group, name, path, with_facts)
@@ -86,7 +86,7 @@ def _record(group: str, name: str, path: Path, with_facts: bool) -> dict[str, An
 
 
 def _metrics() -> list[dict[str, Any]]:
-    """Each metric with the tasks that it is official for."""
+    """Each metric with the tasks for which it is official."""
     from tasks.metrics import METRICS as metrics
 
     used: dict[str, list[str]] = {name: [] for name in sorted(metrics)}

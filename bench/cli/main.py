@@ -78,7 +78,7 @@ DRAWN_BY_OTHERS = (["fetch"], ["lm_eval"], ["train"])
 
 
 class Bench(click.Group):
-    """Commands that are imported when they are called. The name of one may have two words."""
+    """Commands that are imported when they are called. The name of a command may have two words."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(TARGETS)
@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def dispatch(arguments: Sequence[str]) -> int:
-    """Run a command, and print what went wrong with it in one line. Returns the exit code."""
+    """Run a command, and print its error in one line. Returns the exit code."""
     code, message = _outcome(arguments)
     with contextlib.suppress(OSError):
         if message:
@@ -150,7 +150,7 @@ def dispatch(arguments: Sequence[str]) -> int:
 
 
 def _outcome(arguments: Sequence[str]) -> tuple[int, str]:
-    """The exit code of a command, and what went wrong with it."""
+    """The exit code of a command, and its error message."""
     words = ["--help"] if arguments[:1] in ([], ["help"]) else list(arguments)
     try:
         if instruction := os.environ.get(COMPLETE):
@@ -181,7 +181,7 @@ def _outcome(arguments: Sequence[str]) -> tuple[int, str]:
 
 
 def _usage(error: click.UsageError) -> str:
-    """A message of the library in one line, with the name of a request that is meant."""
+    """A message of click in one line, with the name that the request probably meant."""
     from bench.request.schema import our_name
 
     text = " ".join(error.format_message().split())
@@ -199,13 +199,13 @@ SHELLS = ("bash", "zsh", "fish")
 @add_completion_class
 class Bash(BashComplete):
     """Words that bash divides at = or : are completed as one, and no space follows NAME=. Files are
-    completed where nothing else is."""
+    completed if there is no other completion."""
 
     source_template = BashComplete.source_template.replace(
         "return 0", "[[ $value == *[=/] ]] && compopt -o nospace\n    return 0"
     ).replace("-o nosort", "-o nosort -o bashdefault -o default")
     before = ""
-    """The part of the word that bash has as words before the last one."""
+    """The part of the argument that bash has split off as earlier words."""
 
     def get_completion_args(self) -> tuple[list[str], str]:
         args, last = super().get_completion_args()

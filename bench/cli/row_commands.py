@@ -90,7 +90,7 @@ def merge(sources: Sequence[Path], into: Path) -> int:
 @click.option("--repair", is_flag=True, help="Rename torn files to *.torn, and remove leftovers.")
 @format_option(default="table")
 def check(folder: Path, repair: bool, form: str) -> int:
-    """Exit code 1 while a file is left that can't be read or isn't ours."""
+    """Exit code 1 while the folder has a file that can't be read or isn't ours."""
     from bench.rows import store
     from bench.rows.shards import Problem
 
@@ -138,7 +138,7 @@ def migrate(folder: Path, into: Path | None) -> int:
 @click.option("--all", "also_current", is_flag=True, help="Rows of the same metric version too.")
 @format_option(default="table")
 def rescore(words: Sequence[str], results: Path, also_current: bool, form: str) -> int:
-    """Exit code 1 when a row couldn't be scored again; the others are."""
+    """Exit code 1 when a row couldn't be scored again; the other rows are scored."""
     from bench.rows import query, store
     from bench.rows import rescore as scoring
 
@@ -188,7 +188,7 @@ def rescore(words: Sequence[str], results: Path, also_current: bool, form: str) 
 @click.option("--into", required=True, type=PATH, metavar="PATH")
 @results_option()
 def export_rows(words: Sequence[str], to: str, into: Path, results: Path) -> int:
-    """Files only: nothing is sent anywhere."""
+    """Writes files only: nothing is sent anywhere."""
     into, kind = into.expanduser(), TARGETS[to].into
     wanted, other = ("a file", "a folder") if kind == "FILE" else ("into a folder", "a file")
     if into.exists() and into.is_dir() != (kind == "DIR"):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from bench.sweep.log import CellOutcome, Record
 
 WORTH_SAYING_S = 10.0
-"""Work before the first stage that takes longer is announced."""
+"""If the work before the first stage takes longer, it is announced."""
 PLAN_COLUMNS = ("state", "overrides", "seconds", "memory_bytes", "reason", "row_id", "group")
 
 
@@ -89,7 +89,7 @@ def run(words: Sequence[str], multirun: bool, details: bool) -> int:
 
 
 def _run_sweep(overrides: Sequence[str]) -> int:
-    """Run what isn't done of a request's cells and store a row of each. Exit code 2 when a request
+    """Run the unfinished cells of a request and store a row for each. Exit code 2 when a request
     was refused, 1 when a run failed."""
     from bench.rows.shards import StoreError
     from bench.sweep import launchers, log, slurm, sweep
@@ -208,7 +208,7 @@ def plan(words: Sequence[str], form: str) -> int:
 @click.option("--cancel", is_flag=True, help="Take its jobs out of the queue.")
 @format_option()
 def status(ids: Sequence[str], folder: Path, every: bool, cancel: bool, form: str) -> int:
-    """Exit code 1 when a cell of a sweep shown has failed."""
+    """Exit code 1 when a cell of a displayed sweep has failed."""
     from bench.sweep import launchers, slurm
     from bench.sweep import plan as planning
     from bench.sweep.log import sweeps
@@ -237,7 +237,7 @@ def status(ids: Sequence[str], folder: Path, every: bool, cancel: bool, form: st
 
 
 def _show(record: Record, done: dict[str, Any], form: str) -> int:
-    """One sweep; returns how many of its cells failed."""
+    """Show one sweep. Returns the number of its failed cells."""
     from rich.markup import escape
 
     from bench.sweep import launchers, slurm
@@ -273,7 +273,7 @@ def _show(record: Record, done: dict[str, Any], form: str) -> int:
 
 
 def _cell_state(note: dict[str, Any], job: Any, is_done: bool, alive: bool) -> dict[str, Any]:
-    """What the note of a cell, its job in the queue and the rows say together."""
+    """The state of a cell from its note, its job in the queue and the stored rows."""
     stage = str(note.get("stage", [""])[0])
     if note.get("state") == "ended":
         about = note.get("figures") or note["reason"].partition("\n")[0][:80]
@@ -340,7 +340,7 @@ def _trained_in_child(cell: Cell, progress: Progress) -> dict[str, Any]:
 
 
 def _trained_here(cell: Cell, progress: Progress) -> dict[str, Any]:
-    """The same, trained together with the launcher's other processes."""
+    """The card of the cell's checkpoint, trained together with the launcher's other processes."""
     from bench.execution import arms
     from bench.train.trainer import train
     from methods.parts.errors import Unsupported

@@ -1,6 +1,6 @@
 """Is B better than A? The verdict on a pair of rows, figure by figure: pure functions of rows.
 
-Changes are those of B against A. Latency is compared as the ratio of two ratios, each against
+Changes are those of B relative to A. Latency is compared as the ratio of two ratios, each against
 vanilla in its own process, so that a change of the machine's speed between the runs cancels. A
 verdict is better or worse only if it survives Holm's correction over everything compared.
 """
@@ -32,12 +32,12 @@ FIGURES = ("quality", *TIMES, "memory", "kv_held")
 SURE = 0.05
 SAME_POINTS = 1.0
 LOSS = "loss"
-"""Unit of a score of which less is better, such as nats per token."""
+"""Unit of a score where lower is better, such as nats per token."""
 SAME_BYTES = 1 << 20
 
 
 class ChangeVerdict(StrEnum):
-    """What the change of a figure from A to B means."""
+    """Verdict on the change of a figure from A to B."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -55,8 +55,8 @@ LATENCY_CHANGE = {
 
 class Difference(NamedTuple):
     """One figure of one pair of rows. `a` and `b` are its values; `change`, `lo` and `hi` are in
-    `unit` (%, points or LOSS), `change_pct` in percent of A. Unknown values are None, and `note` is
-    why. A verdict of better or worse is final after `holm_corrected`.
+    `unit` (%, points or LOSS), `change_pct` in percent of A. Unknown values are None, and `note`
+    gives the reason. A verdict of better or worse is final after `holm_corrected`.
     `comparison`: whether the two scores are of the same weights.
     """
 
@@ -118,7 +118,7 @@ def time(figure: str, a: Row, b: Row) -> Difference:
 
 
 def _other_hosts(a: Row, b: Row) -> str:
-    """Why the costs of two rows form no ratio; empty where they do."""
+    """Why the costs of two rows can't be compared as a ratio; empty if they can be compared."""
     if a["host_id"] == b["host_id"]:
         return ""
     older = has_older_id(a["host_id"]) != has_older_id(b["host_id"])
@@ -126,8 +126,8 @@ def _other_hosts(a: Row, b: Row) -> str:
 
 
 def _other_kernels(a: Row, b: Row) -> str:
-    """Where two rows ran on different kernels, which ones, and each row's ratio to exact attention
-    by its own; otherwise empty."""
+    """If two rows ran on different kernels, their names and each row's ratio to exact attention
+    by its own kernel; otherwise empty."""
     used = [kernel_names(row.get("kernel")) for row in (a, b)]
     if not all(used) or used[0] == used[1]:
         return ""
@@ -144,8 +144,8 @@ def _pct(ratio: float) -> float:
 
 
 def memory(a: Row, b: Row) -> Difference:
-    """Peak of one cold forward. It is read once and repeats within 1 %, so it has no interval: a
-    change counts from 2 % and 1 MiB."""
+    """Peak memory of one cold forward. It is measured once and repeats within 1 %, so it has no
+    interval: a change counts from 2 % and 1 MiB."""
     column = "rss_peak_delta_bytes" if a["device"] == "cpu" else "gpu_alloc_delta_bytes"
     for side, row in (("A", a), ("B", b)):
         if not value_of(row, column):
@@ -159,8 +159,8 @@ def memory(a: Row, b: Row) -> Difference:
 
 
 def kv_held(a: Row, b: Row) -> Difference:
-    """Bytes that the KV cache holds at the end of an answer. They are counted: a change counts as
-    memory's does."""
+    """Bytes that the KV cache holds at the end of an answer, as counted. A change counts from the
+    same thresholds as in `memory`."""
     for side, row in (("A", a), ("B", b)):
         if not row["kv_bytes_held"]:
             return Difference("kv_held", note=_why_missing(side, row, row["kv_reason"]))
@@ -186,8 +186,8 @@ def quality(
     margin: float = SAME_POINTS,
     documents: scores.Documents | None = None,
 ) -> Difference:
-    """Scores of the same samples, in the same order. `margin` is in points, of a loss in percent of
-    A's; `documents` as in `scores.mean`."""
+    """Scores of the same samples, in the same order. `margin` is in points, for a loss in percent
+    of A's loss; `documents` as in `scores.mean`."""
     ours, theirs = np.asarray(a, float), np.asarray(b, float)
     estimate = scores.difference(theirs, ours, documents, bounded=higher_is_better)
     mean, change = float(ours.mean()), estimate.value

@@ -24,17 +24,17 @@ MEASURED = {
     "memory": ("rss_peak_delta_bytes", "gpu_alloc_delta_bytes"),
     "kv_held": ("kv_bytes_held",),
 }
-"""Figure → columns of which a row has one where it was measured."""
+"""Figure → columns; a row for which it was measured has at least one of them."""
 ALWAYS = ("quality", "latency", "memory")
 BARE_LABELS = ("method", "task", "model", "device", "dtype")
 """Columns whose value is shown without a name."""
 FIRST = ("task", "model", "length", "measure")
-"""Columns by which cells are told apart before the others."""
+"""Columns by which cells are distinguished before the others."""
 
 
 class CellComparison(NamedTuple):
-    """A pair of rows, its label among the pairs, and its change in each figure that one of them
-    has; in quality, latency and memory also where one of them failed or both have none."""
+    """A pair of rows, its label among the pairs, and its change in each figure that at least one
+    row has; quality, latency and memory are also listed if one row failed or both have none."""
 
     pair: Pair
     label: str
@@ -54,7 +54,7 @@ class CellComparison(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """The label, marked where the numbers are of toy weights."""
+        """The label, with a mark if the weights are toy weights."""
         return labelled(self.label, {**self.pair.a, "weights_format": None})
 
     def difference(self, figure: str) -> Difference:
@@ -129,8 +129,8 @@ def _quality(pair: Pair, folders: Sequence[Path], margin: float) -> Difference:
 
 
 def _labels(pairs: Sequence[Pair]) -> list[str]:
-    """What tells the pairs apart: task and length, the model where there are several, and each part
-    that tells apart pairs in which those before it are equal, the methods' parameters last."""
+    """Labels that distinguish the pairs: task and length, the model if there are several, and
+    further parts while pairs have equal labels, the methods' parameters last."""
     columns = [
         name
         for name in KEY
@@ -160,7 +160,7 @@ def _labels(pairs: Sequence[Pair]) -> list[str]:
 
 
 def _parameters(pair: Pair) -> dict[str, Any]:
-    """The parameters of the pair's methods: method.k where both sides have the value, else A.k."""
+    """The parameters of the pair's methods: method.k if both sides have the value, else A.k."""
     sides = [json.loads(row["method_params"] or "{}") for row in pair]
     found = {}
     for letter, own, other in zip("AB", sides, sides[::-1], strict=True):

@@ -1,4 +1,4 @@
-"""Whether a row follows from what it measured: its columns are derived again and compared."""
+"""Checks that a row follows from its measurements: its columns are derived again and compared."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bench.statistics.paired import SCALE
 
 
 class Level(StrEnum):
-    """`wrong` refuses the folder, `look` asks for a person's judgement, `note` only informs."""
+    """`wrong` rejects the folder, `look` asks for a person's judgement, `note` only informs."""
 
     WRONG = "wrong"
     LOOK = "look"
@@ -57,7 +57,7 @@ FIRST_DAY = datetime(2024, 1, 1, tzinfo=UTC)
 def checked(row: Row, folder: Path) -> tuple[list[Fault], set[str]]:
     """The faults of a row in a folder, and the names of all columns that could be derived."""
     faults, derived = differences(row, folder, {"its cell": _of_cell})
-    # A cell that isn't sound must not choose the code that scores it.
+    # A cell with faults must not choose the code that scores it.
     scored = {} if faults or row["value"] is None else SCORED
     more, names = differences(row, folder, {**MEASURED, **scored})
     noise = [(Level.LOOK, f"noisy host: {row['noise_reason']}")] if row["noisy"] else []
@@ -67,7 +67,7 @@ def checked(row: Row, folder: Path) -> tuple[list[Fault], set[str]]:
 def differences(
     row: Row, folder: Path, derivations: Mapping[str, Derivation]
 ) -> tuple[list[Fault], set[str]]:
-    """Where columns differ from those derived again, and the names of all that were derived."""
+    """The columns that differ when derived again, and the names of all derived columns."""
     faults: list[Fault] = []
     derived: set[str] = set()
     for source, derive in derivations.items():
@@ -78,7 +78,7 @@ def differences(
                 for name, value in found.items()
                 if not _same(name, stored := value_of(row, name), value)
             ]
-        except Exception as error:  # also of values that no run stores
+        except Exception as error:  # also for values that no run stores
             text = f"can't be derived from {source}: {type(error).__name__}: {error}"[:250]
             here = isinstance(error, RequestError) and source in SCORED
             text = f"can't be scored again here: {error}" if here else text
@@ -163,7 +163,7 @@ def _of_scores(row: Row, _: Path) -> Mapping[str, Any]:
 
 
 def _limited(row: Row, _: Path) -> Mapping[str, Any]:
-    """The columns that aren't accepted, with what is."""
+    """The columns whose values aren't accepted, with the accepted values."""
     needed = {"command": "a command", "host_id": "a host", "code_sha": "a commit"}
     found: dict[str, Any] = {name: needed[name] for name in needed if not value_of(row, name)}
     found |= {"code_dirty": "False: commit, then measure"} if row["code_dirty"] else {}

@@ -1,4 +1,4 @@
-"""Which row of B is compared with which row of A, and what makes two cells different."""
+"""Matches the rows of A with rows of B, and finds the differences between two cells."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class Matched(NamedTuple):
 
 
 def match(a: Selection, b: Selection, on: Collection[str] = ()) -> Matched:
-    """Each cell of A with its counterpart in B: equal in all of KEY but the columns compared on,
-    which are those that the two filters give differently, and `on`. A counterpart measured on the
-    same host is preferred. Of settings of methods, those that `_agree` are paired.
+    """Each cell of A with its counterpart in B: equal in all columns of KEY except the compared
+    ones, which are those with different values in the two filters, and `on`. A counterpart measured
+    on the same host is preferred. Settings of methods are paired if they `_agree`.
 
     Raises RequestError when nothing matches, or when a filter leaves several cells to choose from.
     """
@@ -98,8 +98,8 @@ def _grouped(rows: Iterable[Row], names: Sequence[str]) -> dict[tuple[Any, ...],
 
 
 def _settings(rows: list[Row], selection: Selection, free: set[str]) -> list[Row]:
-    """The newest row of each setting of a group's method: its rows may differ in code and hashes,
-    in nothing else."""
+    """The newest row of each setting of a group's method; rows of a setting may differ only in code
+    and hashes."""
     for name in sorted(free & {*KEY} - {"method_params"}):
         values = {str(value_of(row, name)) for row in rows}
         if len(values) > 1 and not name.endswith(("sha256", "version")):
@@ -112,8 +112,8 @@ def _settings(rows: list[Row], selection: Selection, free: set[str]) -> list[Row
 
 
 def _agree(a: Row, b: Row, compared: Collection[str]) -> bool:
-    """Whether two settings are paired: of different methods those with the same budget, where both
-    have one; of one method those with the same parameters, except for the ones compared on."""
+    """Whether two settings are paired: for different methods, if their budgets are equal or one has
+    none; for one method, if all parameters but the `compared` ones are equal."""
     ours, theirs = (json.loads(row["method_params"] or "{}") for row in (a, b))
     shared = ours.keys() & theirs.keys() - {name.removeprefix("method.") for name in compared}
     if a["method"] != b["method"]:
@@ -139,8 +139,8 @@ def _no_match(
 
 
 def key_differences(a: Row, b: Row) -> list[tuple[str, Any, Any]]:
-    """What differs between the cells of two rows, as (name, in A, in B); the names of nested parts
-    are joined with a dot. An older row without a cell has the columns of its key."""
+    """Differences between the cells of two rows, as (name, in A, in B); the names of nested parts
+    are joined with a dot. For an older row without a cell, the columns of its key are used."""
     cells = (
         json.loads(row["cell"] or "{}") or {n: value_of(row, n) for n in KEY} for row in (a, b)
     )
@@ -150,13 +150,13 @@ def key_differences(a: Row, b: Row) -> list[tuple[str, Any, Any]]:
 
 
 def other_differences(a: Row, b: Row) -> list[tuple[str, Any, Any]]:
-    """What else may explain that two rows differ, as (name, in A, in B)."""
+    """Further possible reasons why two rows differ, as (name, in A, in B)."""
     values = [(name, value_of(a, name), value_of(b, name)) for name in BESIDE]
     return [line for line in values if line[1] != line[2]]
 
 
 def flat(content: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """The parts of a cell that its key is made of."""
+    """The parts of a cell from which its key is made."""
     parts: dict[str, Any] = {}
     for name, value in content.items():
         whole = f"{above}{name}"

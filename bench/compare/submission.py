@@ -45,7 +45,7 @@ class Remark(NamedTuple):
 
 def accepted_rows(folder: Path, branch: str | None) -> Accepted | None:
     """The rows of a folder in the merge base with the branch to merge into, by their id. They stay
-    unchanged, and what is wrong with one refuses no contribution. None without a merge base."""
+    unchanged, and their faults reject no contribution. None without a merge base."""
     names = [branch] if branch else BRANCHES
     bases = (git(folder, "merge-base", "--", "HEAD", name) for name in names)
     commit = next((base.decode().strip() for base in bases if base), None)
@@ -98,7 +98,7 @@ def row_checks(
 
 
 def draw_sample(rows: Rows, count: int, remarks: Sequence[Remark], accepted: Accepted) -> list[Row]:
-    """Sound new rows to measure again, drawn so that nobody can know before which."""
+    """New rows without faults to measure again, drawn so that nobody can predict them."""
     wrong = {remark.where for remark in remarks if remark.level == Level.WRONG}
     new = [row for row in rows if row["row_id"] not in accepted]
     sound = [r for r in new if r["status"] == Status.OK and r["row_id"][:12] not in wrong]
@@ -115,7 +115,7 @@ def measured_again(row: Row, checks: Sequence[FigureCheck]) -> Remark:
 
 
 def file_checks(folder: Path, max_mib: float) -> Iterator[Remark]:
-    """The files of a folder of rows that are damaged or don't belong there."""
+    """Remarks on files of a folder of rows that are damaged or don't belong there."""
     import pyarrow.parquet as pq
 
     found = [(one.path, f"{one.kind}: {one.detail}") for one in store.check(folder)]
@@ -149,7 +149,7 @@ def file_checks(folder: Path, max_mib: float) -> Iterator[Remark]:
 
 
 def _other_hosts(rows: Rows, folders: Sequence[Path]) -> Iterator[Remark]:
-    """Figures that lie far from those of other hosts at the same cell."""
+    """Remarks on figures that lie far from those of other hosts at the same cell."""
     by_cell: dict[str, list[Row]] = defaultdict(list)
     keys = {row["cell_key"] for row in rows}
     for folder in folders:

@@ -1,8 +1,8 @@
 """A stored row measured again on this machine, and whether the two agree.
 
-agrees       within what a second measurement may differ by
-disagrees    beyond that, and surely
-can't tell   this host lacks what the row needs, or can't resolve the difference
+agrees       within the accepted difference of a second measurement
+disagrees    significantly beyond that difference
+can't tell   this host lacks a requirement of the row, or can't resolve the difference
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from bench.status import Status
 POINTS = 1.0
 """Scores of the same samples may differ by this, or by one check."""
 SAME_HOST, OTHER_HOST, IMPLAUSIBLE = 1.10, 1.5, 3.0
-"""Factors between two latency ratios: practically equal on one host, and on two; and beyond which
-no two hosts should be."""
+"""Factors between two latency ratios: up to which they are practically equal on one host, and on
+two hosts; and the largest one expected between any two hosts."""
 SAME_BYTES, SAME_BYTES_SHARE, OTHER_BYTES_SHARE = 1 << 20, 0.02, 0.25
 MIB = 1 << 20
 OUT_OF_RESOURCES = {Status.OOM_HOST, Status.OOM_DEVICE, Status.TIMEOUT, Status.SKIPPED}
@@ -48,7 +48,7 @@ class Agreement(StrEnum):
 
 
 class FigureCheck(NamedTuple):
-    """One figure, as the row has it and as it was measured here."""
+    """One figure: its value in the row, and as measured here."""
 
     figure: str
     stored: str
@@ -60,7 +60,7 @@ class FigureCheck(NamedTuple):
 def verify(
     row: Row, data_dir: Path | None, deadline_s: float, progress: Progress
 ) -> list[FigureCheck]:
-    """Measure the row's cell again, apart from all stored rows, and compare."""
+    """Measure the row's cell again, separate from all stored rows, and compare."""
     try:
         cell = cell_here(row, data_dir)
         with tempfile.TemporaryDirectory() as folder:
@@ -82,8 +82,7 @@ def _excused(check: FigureCheck, reason: str) -> FigureCheck:
 
 
 def cell_here(row: Row, data_dir: Path | None) -> Cell:
-    """The row's cell with this machine's paths. Raises RequestError where it wouldn't be the
-    same."""
+    """The row's cell with this machine's paths. Raises RequestError if that is another cell."""
     if not row["cell"]:
         raise RequestError("the row doesn't hold its cell: it was stored by an older version")
     stored = json.loads(row["cell"])
@@ -95,7 +94,7 @@ def cell_here(row: Row, data_dir: Path | None) -> Cell:
         request = _request(stored, data_dir)
         cell = Cell.of(request)
         if cell.code_sha256 != stored["code_sha256"]:
-            # A cell names the family that a checkpoint led to; the code counted is what was asked.
+            # A cell names the family found for a checkpoint; the code hash is of the requested one.
             resolved = Cell.of({**request, "model": {**request["model"], "family": auto.AUTO}})
             cell = resolved if resolved.code_sha256 == stored["code_sha256"] else cell
     except (RequestError, KeyError, TypeError) as error:
@@ -108,7 +107,7 @@ def cell_here(row: Row, data_dir: Path | None) -> Cell:
 
 def check_code(stored: Mapping[str, Any]) -> None:
     """Raises RequestError for a cell that would load code which differs from this checkout's code
-    of that name. A row comes from outside, and must not choose what is imported here."""
+    of that name. A row comes from outside, and must not choose the imported code."""
     for group in ("method", "task"):
         name, target = (str(stored[group].get(part)) for part in ("name", "target"))
         if name not in plugins.available(group):
@@ -123,7 +122,7 @@ def check_code(stored: Mapping[str, Any]) -> None:
 
 
 def _request(stored: dict[str, Any], data_dir: Path | None) -> dict[str, Any]:
-    """What bench run was asked for."""
+    """The request that was given to `bench run`."""
     request = compose.compose([])
     request |= {name: value for name, value in stored.items() if name in request}
     model, data = stored["model"], stored["data"]
@@ -155,8 +154,7 @@ def compare_rows(old: Row, new: Row) -> list[FigureCheck]:
 
 
 def _by_kernel(check: FigureCheck | None, old: Row, new: Row) -> FigureCheck | None:
-    """The check, which says so where another kernel ran than for the row, and then can't
-    disagree."""
+    """The check; if another kernel ran than for the row, it notes this and can't disagree."""
     before, now = (kernel_names(row.get("kernel")) for row in (old, new))
     if check is None or not before or not now or before == now:
         return check
@@ -237,7 +235,7 @@ def _memory(old: Row, new: Row) -> FigureCheck | None:
 
 
 def overall(checks: Sequence[FigureCheck]) -> Agreement:
-    """One figure that disagrees is enough; else one that can't be told leaves the row open."""
+    """`disagrees` if one figure does; else `can't tell` if one figure can't be decided."""
     verdicts = {check.verdict for check in checks}
     order = (Agreement.DISAGREES, Agreement.CANT_TELL)
     return next((verdict for verdict in order if verdict in verdicts), Agreement.AGREES)

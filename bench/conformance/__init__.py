@@ -28,14 +28,14 @@ from methods.base import Method, refusal
 
 def check(method: Method, family: Family) -> list[str]:
     """One line for each property that `method` lacks in `family` (a `Family.tiny`); none where the
-    method says that it does not support the family. The global random state is restored."""
+    method reports that it does not support the family. The global random state is restored."""
     if refusal(method, family.workload(LONG, len(MIXED))):
         return []
     return run(checks.CHECKS, method, family)
 
 
 def run(some: Sequence[checks.Check], method: Method, family: Family) -> list[str]:
-    """`check`, by some of the checks alone."""
+    """As `check`, with only `some` of the checks."""
     failures: list[str] = []
     for one in some:
         own = one in checks.OWN_PARAMETERS
@@ -52,8 +52,8 @@ def run(some: Sequence[checks.Check], method: Method, family: Family) -> list[st
 
 
 def families() -> dict[str, type[Family]]:
-    """Name → class of every family with a model in the configuration, plugins included. One that
-    can't be loaded is named on standard error."""
+    """Name → class of every family with a model in the configuration, plugins included. The names
+    of families that can't be loaded are printed on standard error."""
     configured = (conf["family"] for conf in plugins.usable("model").values())
     targets = sorted({*FAMILIES.values(), *configured} - {AUTO})
     named = {target.rpartition(":")[2].removesuffix("Family").lower(): target for target in targets}

@@ -16,7 +16,7 @@ from methods.base import Method, refusal
 
 
 class FamilyCheck(NamedTuple):
-    """What the checks say of a method in one family; `unsupported` is the method's own reason."""
+    """Failures of a method in one family; `unsupported` is the method's own reason."""
 
     family: str
     unsupported: str | None
@@ -25,7 +25,7 @@ class FamilyCheck(NamedTuple):
 
 def main(arguments: Sequence[str]) -> int:
     """Prints a line for each family, followed by its failures; exit code 1 where there are any.
-    Raises RequestError for arguments that are no such request."""
+    Raises RequestError for other arguments."""
     failed = False
     for name, reason, failures in checked(arguments):
         print(f"{name:<12} {f'unsupported: {reason}' if reason else 'FAILS' if failures else 'ok'}")

@@ -33,12 +33,12 @@ FORCED = 9
 SPAN = 8
 """Entries that are changed together to see whether any of them is read."""
 ROOM = 64
-"""Entries of storage that a cache may hold unused, for what is to come."""
+"""Entries of storage that a cache may hold unused, for later tokens."""
 
 
 def decoding(subject: Subject) -> Iterator[str]:
-    """In its exact limit a cache reads new tokens as vanilla does; one without such a limit, as
-    its method does in one forward pass. So it does with several tokens at once."""
+    """In its exact limit a cache gives the outputs of vanilla for new tokens; one without such a
+    limit, those of its method in one forward pass; also for several tokens at once."""
     exact = subject.method.exact_limit()
     method = exact or subject.method
     if not _decodes(Subject(method, subject.family)):
@@ -61,7 +61,7 @@ def decoding(subject: Subject) -> Iterator[str]:
 
 
 def decoding_padded(subject: Subject) -> Iterator[str]:
-    """Other rows and padding change nothing of what a row decodes."""
+    """Other rows and padding don't change the tokens that a row decodes."""
     if not _decodes(subject):
         return
     lengths = (61, 30, 2)
@@ -78,8 +78,8 @@ def decoding_padded(subject: Subject) -> Iterator[str]:
 
 
 def held_is_kept(subject: Subject) -> Iterator[str]:
-    """`held` names every tensor that the cache keeps, and these are their whole storage: a slice
-    frees nothing of what it is cut from."""
+    """`held` lists every tensor that the cache keeps, and each is its whole storage: a slice would
+    keep the whole storage of another tensor."""
     if not _is_fed(subject, LONG):
         return
     fed = Fed.of(subject, LONG)
@@ -99,8 +99,8 @@ def held_is_kept(subject: Subject) -> Iterator[str]:
 
 
 def held_is_read(subject: Subject) -> Iterator[str]:
-    """What is held can be read: entries that no query reads should have been freed. Room for new
-    ones is allowed, and as much again as is read."""
+    """Held entries can be read: those that no query reads should have been freed. Room for new
+    entries is allowed, and the same amount of storage again as is read."""
     if not _is_fed(subject, LONG):
         return
     fed = Fed.of(subject, LONG)
@@ -120,8 +120,8 @@ def held_is_read(subject: Subject) -> Iterator[str]:
 
 
 def read_is_counted(subject: Subject) -> Iterator[str]:
-    """`read_bytes` counts at least what changes a new token's output, and at most all that is held
-    and the token's own."""
+    """`read_bytes` counts at least the bytes that change a new token's output, and at most all
+    held bytes and the token's own."""
     if not _is_fed(subject):
         return
     fed = Fed.of(subject, 21)
@@ -145,8 +145,8 @@ def read_is_counted(subject: Subject) -> Iterator[str]:
 
 @dataclass
 class Fed:
-    """The cache of a method whose first layer has read n random tokens; `arrays` are those of the
-    prompt, in memory of numpy's, which tells when it is freed."""
+    """The cache of a method whose first layer has read n random tokens; `arrays` are the prompt's
+    numpy arrays, by which the checks see when their memory is freed."""
 
     cache: KVCache
     subject: Subject
@@ -182,14 +182,14 @@ class Fed:
             return self.cache.decode(query, key, value, self._call(self.n))
 
     def toward(self, token: int) -> Tensor:
-        """The query [1, H, 1, d] of one who looks for a token of the prompt."""
+        """A query [1, H, 1, d] that looks for this token of the prompt."""
         key = self.keys[:, :, min(token, self.keys.shape[2] - 1), None]
         heads = self.subject.family.workload(self.n, 1).heads
         return 2 * key.repeat_interleave(heads // key.shape[1], 1)
 
     def reads(self, part: tuple[Any, ...], query: Tensor | int) -> bool:
-        """Whether the next token, with this query or one drawn from a seed, depends on what is
-        held: `part` is the number of a tensor, and indices into it."""
+        """Whether the next token, with this query or one drawn from a seed, depends on this part of
+        the held tensors: `part` is the number of a tensor, and indices into it."""
         outputs = []
         for changed in (False, True):
             fed = copy.copy(self)
@@ -217,8 +217,8 @@ class Fed:
 
 
 def tensors_of(thing: Any, seen: set[int] | None = None) -> Iterator[Tensor]:
-    """The tensors that an object keeps, in its attributes and containers. A method's and a model's
-    own aren't its."""
+    """The tensors that an object keeps, in its attributes and containers, without those of methods
+    and models."""
     seen = set() if seen is None else seen
     if id(thing) in seen or isinstance(thing, (Method, torch.nn.Module, str, type)):
         return
@@ -236,7 +236,7 @@ def tensors_of(thing: Any, seen: set[int] | None = None) -> Iterator[Tensor]:
 
 
 def _has_entries(x: Tensor) -> bool:
-    """Whether a tensor is one of numbers by row, head and entry."""
+    """Whether a tensor holds numbers by row, head and entry."""
     return x.ndim == 4 and x.is_floating_point()
 
 
@@ -249,7 +249,7 @@ def _decodes(subject: Subject, n: int = 61) -> bool:
 
 
 def _is_fed(subject: Subject, n: int = 61) -> bool:
-    """Whether the method has a cache that can be fed here without a model around it."""
+    """Whether the method has a cache that can be fed without a model."""
     return not subject.method.reads_modules and _decodes(subject, n)
 
 

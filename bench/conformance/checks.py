@@ -28,7 +28,7 @@ LENGTHS = (1, 2, 3, 13, 61, 97)
 STEP = 1e-4
 """Step of finite differences: large enough for methods that compute partly in float32."""
 ALLOWED = {torch.float32: CLOSE, torch.bfloat16: 0.01, torch.float16: 0.002}
-"""Relative error of exact attention in each dtype, beside three times vanilla's."""
+"""Relative error of exact attention in each dtype, added to three times vanilla's."""
 
 Check = Callable[[Subject], Iterator[str]]
 
@@ -56,7 +56,7 @@ def any_length(subject: Subject) -> Iterator[str]:
 
 
 def long_input(subject: Subject) -> Iterator[str]:
-    """With its own parameters: finite, and tokens still mix."""
+    """With its own parameters, outputs are finite, and tokens still mix."""
     yield from _mixing(subject, LONG)
 
 
@@ -86,7 +86,7 @@ def _mixing(subject: Subject, n: int) -> Iterator[str]:
 
 def no_future(subject: Subject) -> Iterator[str]:
     """In a causal stack a token's output depends on no later token; where later tokens may choose
-    what is read, on no value of theirs."""
+    the keys to read, it depends on none of their values."""
     if not subject.causal:
         return
     if subject.method.chooses_ahead:
@@ -120,7 +120,7 @@ def _no_later_value(subject: Subject) -> Iterator[str]:
 
 
 def padding(subject: Subject) -> Iterator[str]:
-    """Other rows of the batch and padding, wherever it is, change nothing."""
+    """Other rows of the batch and padding on any side change nothing."""
     for side in ("right", "left", "scattered"):
         ids, sequence = subject.batch(MIXED, side)
         together = rows(subject.encode(ids, sequence), sequence)
@@ -131,8 +131,8 @@ def padding(subject: Subject) -> Iterator[str]:
 
 
 def mixed_lengths(subject: Subject) -> Iterator[str]:
-    """With its own parameters: a short row padded to a long one is as it is alone. Most queries are
-    padding then, far from every key."""
+    """With its own parameters, a short row padded to the length of a long one gives the same output
+    as alone. Most queries are then padding, far from every key."""
     lengths = (LONG, LONG // 16)
     ids, sequence = subject.batch(lengths)
     for row, output in enumerate(rows(subject.encode(ids, sequence), sequence)):
@@ -142,7 +142,7 @@ def mixed_lengths(subject: Subject) -> Iterator[str]:
 
 
 def exact_limit(subject: Subject) -> Iterator[str]:
-    """At the parameters of `exact()` it is vanilla."""
+    """At the parameters of `exact_limit()` the method equals vanilla."""
     exact = subject.method.exact_limit()
     if exact is None:
         return
@@ -198,13 +198,14 @@ def dirty_memory(subject: Subject) -> Iterator[str]:
 
 
 def bfloat16(subject: Subject) -> Iterator[str]:
-    """At its exact limit as close to float32 as vanilla; elsewhere finite and similar."""
+    """In bfloat16, at its exact limit the method is as close to float32 as vanilla; elsewhere its
+    output is finite and similar."""
     yield from recast_like(subject, torch.bfloat16)
 
 
 def recast_like(subject: Subject, dtype: torch.dtype, device: str | None = None) -> Iterator[str]:
-    """In another dtype, and on another device (None: the same): at its exact limit as close to
-    what `subject` gives as vanilla; elsewhere finite and similar."""
+    """In another dtype, and on another device (None: the same), at its exact limit the method is as
+    close to the output of `subject` as vanilla; elsewhere its output is finite and similar."""
     other = subject.recast(dtype, device)
 
     def both(method: Method) -> tuple[Tensor, Tensor]:
@@ -227,9 +228,8 @@ def recast_like(subject: Subject, dtype: torch.dtype, device: str | None = None)
 
 
 def training(subject: Subject) -> Iterator[str]:
-    """Gradients agree with finite differences in float64, and reach every weight that vanilla's
-    reach but those of `Method.unused`, and the method's own; or training is refused with a reason.
-    """
+    """Gradients agree with finite differences in float64, and reach the method's own weights and
+    those that vanilla's reach, except `Method.unused`; or training is refused with a reason."""
     family = subject.family
     ids, sequence = subject.batch([13, 13])
     target = torch.zeros(2, 1, dtype=torch.long, device=subject.device)
@@ -303,5 +303,5 @@ CHECKS: tuple[Check, ...] = (
     exact_limit, seeded, dirty_memory, bfloat16, training, answering, *cache_checks.CHECKS,
 )  # fmt: skip
 OWN_PARAMETERS = (long_input, mixed_lengths)
-"""The others run the method as `Method.scaled_down()`."""
+"""The other checks run the method as `Method.scaled_down()`."""
 """`stateless` comes first: it must see a method before any short input could change it for good."""

@@ -1,8 +1,8 @@
-"""The checks of `bench.conformance` on a GPU, in each dtype: the same tiny models, moved there,
-beside what the processor gives in float32.
+"""The checks of `bench.conformance` on a GPU, in each dtype: the same tiny models, moved there, and
+compared with the outputs of the processor in float32.
 
-Not checked there: training, and the caches' own accounts of what they hold and read, which are the
-same code on every device.
+Not checked there: training, and the bytes that caches report as held and read, whose code is the
+same on every device.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ SINGLE = (
     checks.dirty_memory, checks.answering, cache_checks.decoding, cache_checks.decoding_padded,
 )  # fmt: skip
 HALF = (checks.stateless, checks.called, checks.any_length, checks.seeded, checks.answering)
-"""In half precision a choice of tokens may turn on the last bit, so that other rows or padding
-change what a method reads: the checks that need equal choices are left to float32."""
+"""In half precision a choice of tokens may depend on the last bit, so that other rows or padding
+change the tokens that a method reads: the checks that need equal choices run only in float32."""
 LIKE_CPU = 1e-3
 """Relative L2 error of float32 outputs between devices: sums in another order, no TF32."""
 
@@ -38,7 +38,7 @@ def check_on_device(method: Method, family: Family, device: str, dtype: str) -> 
     family.model.eval()
 
     def like_cpu(subject: Subject) -> Iterator[str]:
-        """As the processor in float32, as far as this dtype allows."""
+        """Outputs equal those of the processor in float32, as far as this dtype allows."""
         on_cpu = Subject(subject.method, family)
         yield from checks.recast_like(on_cpu, kind, device)
         if dtype == "float32":

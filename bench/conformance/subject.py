@@ -26,12 +26,12 @@ MIXED = (61, 30, 1, 17)
 LONG = 331
 CHANGED = 1e-5
 CLOSE = 1e-4
-"""Relative to the largest output; float32 rounding through a few layers stays far below."""
+"""Relative to the largest output; the rounding of float32 through a few layers is far smaller."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A method, and the family that it runs in."""
+    """A method, and the family in which it runs."""
 
     method: Method
     family: Family
@@ -61,12 +61,12 @@ class Subject:
         return ids.to(self.device), SequenceInfo(positions, valid, vip)
 
     def random_states(self) -> list[Tensor]:
-        """The global random states that a method on this device could draw from."""
+        """The global random states from which a method on this device could draw."""
         on_gpu = self.device.type == "cuda"
         return [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if on_gpu else [])]
 
     def recast(self, dtype: torch.dtype, device: str | None = None) -> Subject:
-        """The same weights in another dtype, and on another device where one is given."""
+        """The same weights in another dtype, and on another device if one is given."""
         family = copy.copy(self.family)
         family.model = cast(copy.deepcopy(self.family.model), dtype)
         if device:
@@ -83,7 +83,7 @@ class Subject:
         return {name for name in own if name.startswith(f"{own_parameters.NAME}.")}
 
     def unused_weights(self) -> set[str]:
-        """The names of the projections that the method does without."""
+        """The names of the projections that the method does not use."""
         unused: set[int] = set()
         for part in self.method.unused():
             layers: Any = self.family.layers

@@ -1,5 +1,5 @@
-"""An engine: a system that answers prompts by itself, such as llama.cpp or a server, and is seen
-from outside: its text, and the times at which its tokens arrive.
+"""An engine: a system that answers prompts by itself, such as llama.cpp or a server, and is
+observed from outside: its text, and the times at which its tokens arrive.
 
 An engine takes the place of a method in a cell: its settings are parameters, its rows are compared
 with vanilla's. It reads the token ids that every other method of the cell gets.
@@ -25,14 +25,14 @@ class Answer(NamedTuple):
 
     @property
     def token_ns(self) -> int | None:
-        """The mean of the tokens after the first; None without one."""
+        """Mean nanoseconds of the tokens after the first; None without one."""
         return (self.last_ns - self.first_ns) // (self.tokens - 1) if self.tokens > 1 else None
 
 
 class Session(Protocol):
     """An engine that has loaded a model.
 
-    version  what runs, such as "xllamacpp 2026.10", for the row
+    version  name and version for the row, such as "xllamacpp 2026.10"
     """
 
     version: str
@@ -53,8 +53,8 @@ class Session(Protocol):
 
 @dataclass(frozen=True)
 class Start:
-    """What an engine is started with: the checkpoint's folder, its tokenizer, and the most tokens
-    that a prompt and its answer have together."""
+    """Arguments for the start of an engine: the checkpoint's folder, its tokenizer, and the maximum
+    number of tokens of a prompt and its answer together."""
 
     folder: Path
     tokenizer: Any

@@ -16,7 +16,7 @@ from methods.base import Layer, SequenceInfo, Unsupported, Workload
 class EngineFamily(Family):
     """
     session  the engine with the model
-    answers  from its text
+    answers  derived from its text
     """
 
     def __init__(self, session: Session, engine: Engine, config: Any, tokenizer: Any) -> None:

@@ -10,12 +10,12 @@ from bench.errors import RequestError
 from bench.models.stored import KEPT_GGUF
 
 Weights = Literal["file", "f32", "f16", "q8_0", "q4_0"]
-"""As the file has them, or a number format to which its matrices are converted."""
+"""`file`: the weights in the file's own formats; or a number format for its matrices."""
 
 
 def file_of(folder: Path, weights: Weights) -> Path:
-    """The checkpoint's GGUF file; converted once, next to it. Raises RequestError where the
-    checkpoint was made of none."""
+    """The checkpoint's GGUF file, or a copy, which is converted once and stored next to it. Raises
+    RequestError if the checkpoint was not made from a GGUF file."""
     own = folder / KEPT_GGUF
     if not own.is_file():
         raise RequestError(
@@ -36,7 +36,7 @@ def file_of(folder: Path, weights: Weights) -> Path:
 
 def convert(source: Path, target: Path, weights: Weights) -> None:
     """Write a GGUF file with the same metadata, and with its matrices in another format; vectors
-    are in float32, and so are matrices whose rows are no whole number of blocks in float16."""
+    are in float32, and matrices whose rows aren't a whole number of blocks in float16."""
     import gguf
     import numpy as np
     from gguf import GGUFReader, GGUFValueType, GGUFWriter, quants

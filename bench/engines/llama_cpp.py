@@ -1,5 +1,5 @@
-"""llama.cpp (github.com/ggml-org/llama.cpp, MIT), by its server in the package xllamacpp: bound to
-loopback, at a port that is free, started and stopped with the measurement.
+"""llama.cpp (github.com/ggml-org/llama.cpp, MIT), run by its server in the package xllamacpp: bound
+to loopback, at a free port, started and stopped with the measurement.
 
 Differs from our methods: GGUF's own number formats are computed with, not dequantised weights.
 """
@@ -22,7 +22,7 @@ PACKAGE = "xllamacpp"
 @dataclass(frozen=True)
 class LlamaCpp(Engine):
     """
-    weights  of the model's GGUF file as it is, or converted from it
+    weights  those of the model's GGUF file, unchanged or converted
     cache    number format of keys and values
     flash    flash attention; quantised values need it
     """

@@ -25,10 +25,10 @@ def main(content: str) -> None:
         xllamacpp.llama_flash_attn_type, f"LLAMA_FLASH_ATTN_TYPE_{switch}"
     )
     given.hostnames, given.port, given.ui = ["127.0.0.1"], 0, False
-    given.cache_ram_mib = 0  # of earlier prompts
+    given.cache_ram_mib = 0  # keeps no earlier prompts
     try:
         server = xllamacpp.Server(given)
-    except Exception as error:  # what the library raises for a model that it can't load
+    except Exception as error:  # the library raises any type for a model that it can't load
         process.send(error=f"llama.cpp can't load {settings['file']}: {error}")
         return
     process.send(address=server.listening_address, vectors=vectors(xllamacpp.get_system_info()))
@@ -37,7 +37,7 @@ def main(content: str) -> None:
 
 def vectors(features: str) -> str:
     """The widest vectors of a build of llama.cpp by its line of features, "… | AVX2 = 1 | …", or
-    "": a package for many processors may use less than this one has."""
+    "": a package for many processors may use fewer features than this processor has."""
     widest = (name for name in ("AVX512", "AVX2", "AVX", "NEON") if f" {name} = 1 " in features)
     return next(widest, "")
 

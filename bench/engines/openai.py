@@ -1,6 +1,6 @@
-"""Any server with OpenAI's completions, such as vLLM, SGLang or llama.cpp's, at an address that the
-request gives. The tokenizer and the weights of vanilla are those of the request's model, which must
-be the server's."""
+"""Any server with OpenAI's completions, such as vLLM, SGLang or llama.cpp's, at an address in the
+request. The tokenizer and the weights of vanilla are those of the request's model, which must be
+the model that the server runs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from methods.parts.parameters import Range
 class OpenAI(Engine):
     """
     base_url   the server's address up to /v1
-    served     its name of the model (None: the first that it lists)
+    served     the server's name of the model (None: the first in its list)
     send       prompts as token ids, or as text, to which the server adds its first token itself
-    key        environment variable with the key that the server asks for; its value is not stored
-    timeout_s  seconds for an answer, with all tries
+    key        environment variable with the key that the server requires; its value is not stored
+    timeout_s  seconds for an answer, all tries included
     vanilla    address of the server in the place of vanilla (None: this project's decoder); it gets
                the same prompts and the same key
-    vanilla_served  its name of the model, as `served`; so two models of one server are compared too
+    vanilla_served  as `served`, for `vanilla`; two models of one server can be compared by it
     """
 
     base_url: str = "http://127.0.0.1:8000/v1"

@@ -1,8 +1,8 @@
-"""OpenVINO GenAI (github.com/openvinotoolkit/openvino.genai, Apache-2.0), version 2026.4, by its
-pipeline with continuous batching, which has sparse prefill and cache eviction.
+"""OpenVINO GenAI (github.com/openvinotoolkit/openvino.genai, Apache-2.0), version 2026.4, run by
+its pipeline with continuous batching, which has sparse prefill and cache eviction.
 
 It reads a model's GGUF file. Eviction starts once the whole prompt has been read, so it saves
-memory and time of the tokens after it alone. The algorithms are OpenVINO's versions: compare
+memory and time only for the tokens after it. The algorithms are OpenVINO's versions: compare
 `methods.xattention` and `methods.snapkv`. Not offered: its adaptive R-KV, whose pipeline ends with
 "Token diversity must be registered before each eviction", and matrices in float32, which its reader
 of GGUF refuses.
@@ -27,15 +27,15 @@ PACKAGE = "openvino-genai"
 @dataclass(frozen=True)
 class OpenVINO(Engine):
     """
-    weights    of the model's GGUF file as it is, or converted from it
-    precision  number format that it computes in
+    weights    those of the model's GGUF file, unchanged or converted
+    precision  number format of its computation
     cache_precision  number format of keys and values; with precision=bf16 it must be bf16
-    attention  of prompts: dense, xattention or tri_shape
-    threshold, block, stride  of xattention: the share of scores that the blocks read hold, tokens
+    attention  attention to prompts: dense, xattention or tri_shape
+    threshold, block, stride  for xattention: the share of scores that the read blocks hold, tokens
                of a block, and the stride of its diagonals
-    start_tokens, recent_tokens  at both ends, which tri_shape reads
-    eviction   by which scores entries are dropped after the prompt: snapkv by its last tokens', h2o
-               by the sums of all; none: all are kept
+    start_tokens, recent_tokens  tokens at both ends that tri_shape reads
+    eviction   scores by which entries are dropped after the prompt: snapkv: those of its last
+               tokens; h2o: the sums over all tokens; none: no entries are dropped
     budget     share of the prompt's tokens that is kept
     kvcrush    share of the budget that KVCrush chooses
     """

@@ -15,8 +15,8 @@ SNAPKV_WINDOW = 32
 
 
 def eviction(genai: Any, settings: Mapping[str, Any], tokens: int) -> Any:
-    """Its settings for prompts of this many tokens: a quarter of the budget for the newest tokens,
-    one block for the first ones, and the rest for those of the highest scores."""
+    """Eviction settings for prompts of `tokens` tokens: a quarter of the budget for the newest
+    tokens, one block for the first ones, and the rest for the tokens with the highest scores."""
     kept = max(4 * BLOCK, round(settings["budget"] * tokens) // BLOCK * BLOCK)
     recent = max(BLOCK, kept // 4 // BLOCK * BLOCK)
     crush = round(settings["kvcrush"] * kept) // BLOCK
@@ -73,7 +73,7 @@ def main(content: str) -> None:
 
     try:
         model = pipeline(genai, settings)
-    except Exception as error:  # what the library raises for a model that it can't load
+    except Exception as error:  # the library raises any type for a model that it can't load
         reason = " ".join(str(error).split())
         process.send(error=f"OpenVINO can't load {settings['file']}: {reason}")
         return

@@ -1,7 +1,7 @@
 """The process of an engine that this project starts: `python -m bench.engines.MODULE SETTINGS`.
 
-Its first line on stdout is JSON: what the session needs, or an `error`. It ends when its stdin is
-closed, or when the process ends that started it.
+Its first line on stdout is JSON: the data for the session, or an `error`. The process ends when its
+stdin is closed, or when the process that started it ends.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class EngineProcess:
             raise RequestError(str(error))
 
     def read(self) -> dict[str, Any]:
-        """The next line. Raises RunError where the process has ended in its place."""
+        """The next line. Raises RunError if the process ends without one."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if line:
@@ -83,7 +83,7 @@ def send(**message: Any) -> None:
 
 
 def check_installed(package: str, extra: str) -> None:
-    """Raises RequestError, before a process is started that needs the package."""
+    """Raises RequestError if the package isn't installed, before a process is started."""
     if find_spec(package) is None:
         raise RequestError(
             f"this engine takes the package {package}: {INSTALL.format(extra=extra)}"

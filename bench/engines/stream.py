@@ -1,7 +1,7 @@
 """A client of servers with OpenAI's completions, whose answers are streamed.
 
-Errors that pass, such as 429 and a stream that is cut, are tried again with growing pauses until
-the deadline. A redirection is an error: the key would go to an address that nobody gave.
+After transient errors, such as 429 and a stream that is cut, requests are tried again with growing
+pauses until the deadline. A redirection is an error: the key would go to another address.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bench.errors import RequestError, RunError
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 PASSING = (408, 409, 425, 429, 500, 502, 503, 504)
-"""Statuses of HTTP that another try may not have."""
+"""HTTP statuses after which another try may succeed."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 
 
@@ -35,11 +35,11 @@ class _NoRedirection(urllib.request.HTTPRedirectHandler):
 
 
 class Completions:
-    """A server's completions. `base_url` is such as http://127.0.0.1:8000/v1; `deadline_s` is for
-    each answer, with all tries."""
+    """A server's completions. `base_url` is an address such as http://127.0.0.1:8000/v1;
+    `deadline_s` is the time for each answer, all tries included."""
 
     def __init__(self, base_url: str, key: str | None = None, deadline_s: float = 600.0) -> None:
-        """Raises RequestError for an address that isn't HTTP's."""
+        """Raises RequestError for an address that isn't HTTP."""
         parts = urlsplit(base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
             raise RequestError(
@@ -104,7 +104,7 @@ class Completions:
         return Answer("".join(texts), counted or len(texts), first_ns or took, last_ns or took)
 
     def _tried(self, url: str, content: bytes | None, left_s: float) -> Any:
-        """The response of one try. Raises RunError for an error that stays, OSError for others."""
+        """The response of one try. Raises RunError for a permanent error, OSError for others."""
         request = urllib.request.Request(url, content, self.headers)
         try:
             return self.opener.open(request, timeout=left_s)

@@ -1,5 +1,5 @@
 """Set-up of child processes: threads and seeds, a model with a method in it, and batches of inputs,
-which may be filled to a length."""
+which may be filled up to a length."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ from tasks.base import ANSWERS, Encoded, Row, Task
 
 T = TypeVar("T")
 INPUTS = 4
-"""Batches that timed calls take in turns."""
+"""Number of batches, which timed calls use in turns."""
 COUNTED = ("_layers", "_heads")
-"""Endings of fields of a config.json that are counts, which transformers doesn't check."""
+"""Suffixes of the fields of a config.json that are counts, which transformers doesn't check."""
 
 
 def prepare(cell: Cell, timed: bool = False, costs: bool = False) -> None:
-    """Set the threads and seeds of this process from the cell. A `timed` process is pinned to as
-    many cores; other processes may run side by side and are left to the scheduler. Where time or
-    memory is measured (`timed` or `costs`), an uninitialized tensor isn't filled: torch's
-    deterministic mode writes NaN to all of it, at the cost of time and resident pages. Elsewhere it
-    is, so that a method that reads such memory answers NaN and not as chance has it."""
+    """Set the threads and seeds of this process from the cell. A `timed` process is pinned to one
+    core per thread; other processes may run in parallel and are left to the scheduler. Where time
+    or memory is measured (`timed` or `costs`), uninitialized tensors aren't filled: torch's
+    deterministic mode writes NaN to all of them, at the cost of time and resident pages. Elsewhere
+    they are, so that a method that reads such memory answers NaN and not something random."""
     torch.set_num_threads(cell.threads)
     if timed:
-        # OpenMP binds its further threads, each to its own core (OMP_PROC_BIND).
+        # OpenMP binds each of its further threads to a separate core (OMP_PROC_BIND).
         os.sched_setaffinity(0, linux.spread_cpus(cell.threads)[:1])
     torch.manual_seed(cell.seed)
     torch.use_deterministic_algorithms(cell.device["kind"] == "cpu")
@@ -61,7 +61,7 @@ def prepare(cell: Cell, timed: bool = False, costs: bool = False) -> None:
 
 
 def method_of(cell: Cell) -> Method:
-    """Raises RequestError for a class or parameters that make no method."""
+    """The cell's method. Raises RequestError if its class or parameters don't make one."""
     return cast(Method, plugins.build(dict(cell.method), Method))
 
 
@@ -70,7 +70,7 @@ def vanilla() -> Method:
 
 
 def load(cell: Cell, method: Method, training: bool = False) -> Family:
-    """The cell's model with the method in it: the parent's, where it has loaded it. Raises
+    """The cell's model with the method in it; the parent's, if the parent has loaded it. Raises
     RequestError when the folder holds no such model, Unsupported with the method's reason."""
     config = None if "training" in cell.model else cell.model.get("config")
     return load_from(Path(cell.model["path"]), cell, method, config, cell.dtype, training)
@@ -140,14 +140,14 @@ def engine_of(cell: Cell, spec: Spec, engine: Engine) -> Family:
 
 
 def _check_config(folder: Path) -> None:
-    """Raises RequestError for a config.json that its model_type refuses: the family's own error
-    would be of the first file that is read with it."""
+    """Raises RequestError for a config.json that the class of its model_type rejects: the family's
+    own error would name the first file that is read with this configuration."""
     path = folder / "config.json"
     config = auto.read_config(folder)
     if config.get("model_type") in CONFIG_MAPPING:
         try:
             AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        except Exception as error:  # what its validators raise
+        except Exception as error:  # its validators raise any type
             raise RequestError(f"{path}: {' '.join(str(error).split())}") from error
     for name, value in config.items():
         if isinstance(value, int | float) and ("dropout" in name or name.endswith(COUNTED)):
@@ -157,7 +157,7 @@ def _check_config(folder: Path) -> None:
 
 
 def _check_tokens(folder: Path, family: Family) -> None:
-    """Raises RequestError for files of a checkpoint without what a first token needs."""
+    """Raises RequestError for a checkpoint whose files lack a value that the first token needs."""
     longest = getattr(family.tokenizer, "model_max_length", 0)
     if not isinstance(longest, int | float):
         where = folder / "tokenizer_config.json"
@@ -180,7 +180,7 @@ def _check_tokens(folder: Path, family: Family) -> None:
 
 
 def check_fit(cell: Cell, task: Task, family: Family) -> None:
-    """Raises RequestError when the model doesn't answer with what the task asks for, or doesn't
+    """Raises RequestError when the model doesn't give the kind of answer of the task, or doesn't
     take its input."""
     if task.answers != family.answers:
         asked = f"one of {task.labels} classes" if task.labels else ANSWERS[task.answers]
@@ -210,8 +210,8 @@ def check_vocabulary(cell: Cell, task: Task, family: Family) -> None:
 
 
 def collate(encoded: Sequence[Encoded], device: str) -> tuple[Tensor, SequenceInfo]:
-    """Rows of ids, padded on the right: ids [B, n] and their SequenceInfo. Of pairs, all first
-    texts come before all second ones: ids [2B, n]."""
+    """Rows of ids, padded on the right: ids [B, n] and their SequenceInfo. For pairs of texts, all
+    first texts come before all second ones: ids [2B, n]."""
     encoded = [*encoded, *(row.second for row in encoded if row.second is not None)]
 
     def padded(rows: Iterable[Sequence[int]], dtype: torch.dtype) -> Tensor:
@@ -235,8 +235,8 @@ def timed_texts(cell: Cell, batches: int = INPUTS) -> int:
 
 
 def inputs(cell: Cell, task: Task, tokenizer: Any, count: int | None = None) -> Inputs:
-    """The cell's rows, read in a fork that leaves their right answers out, and the encoded inputs
-    of the first `count` texts, by default all; the parent's, where it has loaded them."""
+    """The cell's rows, read in a fork that leaves out their right answers, and the encoded inputs
+    of the first `count` texts, by default all; the parent's, if the parent has loaded them."""
     if found := loaded.inputs_of(cell, count):
         return found
     rows = run_in_fork(lambda: rows_without_references(cell))
@@ -250,7 +250,7 @@ def rows_without_references(cell: Cell) -> list[Row]:
 
 def check_left_out(cell: Cell, family: Family, encoded: Sequence[Encoded]) -> None:
     """Raises Unsupported for a method that leaves nothing out of the longest input: its row would
-    be vanilla's."""
+    equal vanilla's."""
     rows = [*encoded, *(row.second for row in encoded if row.second is not None)]
     workload = family.workload(max(len(row.ids) for row in rows), cell.batch)
     layers = set(range(workload.layers)) - family.exact_layers
@@ -259,7 +259,7 @@ def check_left_out(cell: Cell, family: Family, encoded: Sequence[Encoded]) -> No
 
 
 def longest_inputs(cell: Cell, family: Family, count: int) -> list[tuple[Tensor, SequenceInfo]]:
-    """`count` batches of the longest rows, to be timed; where the cell asks for it, filled."""
+    """`count` batches of the longest rows, to be timed; filled if the cell requires it."""
     task = cell.build_task()
     check_vocabulary(cell, task, family)
     needed = count * cell.batch
@@ -273,8 +273,8 @@ def longest_inputs(cell: Cell, family: Family, count: int) -> list[tuple[Tensor,
 
 
 def first_token(family: Family, ids: Tensor, sequence: SequenceInfo) -> Tensor:
-    """Logits of the first token after an input: what latency and memory are measured on. Of a
-    decoder: with the cache filled that the next tokens are decoded from."""
+    """Logits of the first token after an input: latency and memory are measured on this call. A
+    decoder also fills the cache from which the next tokens are decoded."""
     if family.workload(ids.shape[1], ids.shape[0]).causal:
         return family.prefill(ids, sequence).logits
     decoder_input = torch.zeros(ids.shape[0], 1, dtype=torch.long, device=ids.device)
@@ -286,8 +286,8 @@ def first_token(family: Family, ids: Tensor, sequence: SequenceInfo) -> Tensor:
 
 
 def filled(row: Encoded, length: int) -> Encoded:
-    """The row with the tokens that it lacks: copies of its longest stretch of tokens that aren't
-    VIP tokens, inserted after that stretch. Beginning, end and query do not change. Both texts of a
+    """The row, filled to `length` with copies of its longest stretch of tokens that aren't VIP
+    tokens, inserted after that stretch. Beginning, end and query do not change. Both texts of a
     pair are filled. A row without such a stretch is returned unchanged."""
     second = None if row.second is None else filled(row.second, length)
     text, lacking = _longest_text(row), length - len(row.ids)
@@ -305,8 +305,8 @@ def filled(row: Encoded, length: int) -> Encoded:
 
 
 def _longest_text(row: Encoded) -> Sequence[int]:
-    """The places of the longest stretch of valid tokens that aren't VIP tokens, but for the last
-    one of the row, such as an end-of-sequence token."""
+    """The positions of the longest stretch of valid tokens that aren't VIP tokens, without the
+    row's last token, such as an end-of-sequence token."""
     valid = row.valid or [True] * len(row.ids)
     plain = [bool(ok and not vip) for ok, vip in zip(valid, row.vip, strict=True)][:-1]
     places = groupby(range(len(plain)), plain.__getitem__)

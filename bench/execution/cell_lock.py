@@ -1,8 +1,7 @@
-"""One run of a cell at a time, and one training: a lock in its folder.
+"""Allows one run of a cell, and one training, at a time, by a lock in its folder.
 
-The lock is the kernel's (flock), also through NFS, so it ends with the process that holds it,
-however that ends. A stale lock file does not block other runs. The file names the
-owner to those who wait.
+The kernel holds the lock (flock), also through NFS, so it is released whenever its process ends. A
+stale lock file does not block other runs. The file names the owner for waiting processes.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ OWNER_BYTES = 1 << 12
 
 @contextlib.contextmanager
 def held(path: Path, report: Callable[[str], object]) -> Iterator[None]:
-    """Hold a lock, once what killed runs left in its folder is removed; while another holds it,
-    wait. `report` is called with a line that names the other, or states that there is no lock, on a
-    file system that has none: the block then runs without."""
+    """Hold a lock inside; wait while another process holds it. First, leftovers of killed runs are
+    removed from its folder. `report` is called with a line that names the other process, or reports
+    that the file system has no locks: the block then runs without one."""
     remove_leftovers(path.parent)
     lock = None
     try:
@@ -42,7 +41,7 @@ def held(path: Path, report: Callable[[str], object]) -> Iterator[None]:
 
 
 def _locked(path: Path, report: Callable[[str], object]) -> int:
-    """The descriptor of the locked file, which closing unlocks. Raises OSError."""
+    """The descriptor of the locked file; closing it unlocks the file. Raises OSError."""
     while True:
         lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:

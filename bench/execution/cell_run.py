@@ -1,5 +1,5 @@
-"""A cell's run: the environment and limits of its child processes, and the process that they are
-forked from. Imports no torch."""
+"""A cell's run: the environment and limits of its child processes, and the process from which they
+are forked. Imports no torch."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from bench.request.cell import Cell
 
 PRELOAD = ("bench.measure.quality", "bench.measure.latency", "bench.measure.memory",
            "bench.models.t5")  # fmt: skip
-"""What the fork server imports: what most children need. The default model's family brings what
-all Hugging Face families need."""
+"""Modules that the fork server imports, since most children need them. The default model's family
+imports those that all Hugging Face families need."""
 CHILD_ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "HF_DATASETS_OFFLINE": "1",
@@ -29,7 +29,7 @@ CHILD_ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
 }
 GPU_ENVIRONMENT = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-"""Asked whether there is a GPU, torch doesn't start CUDA, which would not survive a fork."""
+"""With it, torch looks for a GPU without starting CUDA, which would not survive a fork."""
 MEMORY_LIMIT = "BENCH_MEMORY_LIMIT_BYTES"
 """Environment variable: the most bytes a child may allocate. Not part of a cell."""
 SPARE_BYTES = 512 << 20
@@ -37,10 +37,10 @@ SPARE_BYTES = 512 << 20
 
 @dataclass(frozen=True)
 class CellRun:
-    """A cell, where its predictions go, and the limits of each child. With an `environment` of its
-    own a child is a fresh interpreter: malloc reads it at the start. `scored` is what the quality
-    stage keeps for the latency stage. `share_prefill`: method and vanilla may answer together.
-    `timed`: columns of a cell whose tokens were timed together with those of other cells."""
+    """A cell, the folder of its predictions, and the limits of each child. With an `environment`, a
+    child is a fresh interpreter: malloc reads it at the start. `scored` holds the answers that the
+    quality stage keeps for the latency stage. `share_prefill`: method and vanilla may answer
+    together. `timed`: columns of a cell whose tokens were timed together with other cells'."""
 
     cell: Cell
     results: Path
@@ -69,7 +69,7 @@ class CellRun:
         return started(f"bench.{module}", content, limits, server, progress, handlers)
 
     def limits(self, server: ForkServer | None = None) -> Limits:
-        # A GPU's driver maps far more memory than it uses, which the limit would count.
+        # A GPU's driver maps far more memory than it uses, and the limit would count it.
         memory_bytes = child_memory_bytes(server) if self.on_cpu else None
         return Limits.after(self.deadline_s, memory_bytes=memory_bytes, environment=self.variables)
 
@@ -93,9 +93,8 @@ class CellRun:
 
 
 def load_parent(run: CellRun) -> Outcome | None:
-    """Have a process load the cell's weights, and a fork of it the cell's inputs, from which
-    children are forked, unless those of an earlier cell have them. Returns how it failed, or
-    None."""
+    """Have a process load the cell's weights, and a fork of it, from which children are forked, the
+    cell's inputs, unless those of an earlier cell hold them. Returns the failure, or None."""
     cell = run.cell
     if not run.on_cpu or cell.probe or (cell.plan.training and cell.recipe):
         return None
@@ -118,7 +117,7 @@ def load_parent(run: CellRun) -> Outcome | None:
 def _load(
     run: CellRun, server: ForkServer, key: tuple[object, ...], encodes: str | None
 ) -> Outcome | None:
-    """Have a fork of a server load the cell, and be a server by this key."""
+    """Have a fork of a server load the cell, and become a server with this key."""
     request = {"cell": run.cell.to_json(), "encodes": encodes}
     with ExitStack() as opened:
         running = opened.enter_context(
@@ -151,8 +150,8 @@ def _raise_loaded(running: Running, message: Mapping[str, Any]) -> NoReturn:
 
 
 def child_memory_bytes(server: ForkServer | None = None) -> int:
-    """What a child may allocate, with what it shares with the server: it fails before anything else
-    on the machine does."""
+    """Bytes that a child may allocate, including pages shared with the server: the child fails
+    before any other process on the machine."""
     shared = linux.status_bytes("VmRSS", server.child.pid) if server else 0
     free = host.available_memory()
     if (left := job.memory_left()) is not None:

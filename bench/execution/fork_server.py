@@ -1,10 +1,10 @@
-"""`python -m bench.execution.fork_server PARENT DESCRIPTOR MODULE …`: the process that children are
-forked from (bench.execution.spawn.ForkServer).
+"""`python -m bench.execution.fork_server PARENT DESCRIPTOR MODULE …`: the process from which
+children are forked (bench.execution.spawn.ForkServer).
 
 It imports the modules and waits at a socket. Each request comes with the child's descriptors and a
 socket, on which it sends the child's process id, and once the child has ended, the exit code and
-what this process and its children have used. It computes with one thread, so torch has no thread
-here that a fork would lose.
+the resources used by this process and its children. It computes with one thread, so torch has no
+thread here that a fork would lose.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MESSAGE_BYTES = 1 << 20
 def main() -> None:
     supervisor, socket_number, *modules = sys.argv[1:]
     linux.die_with_parent(int(supervisor))  # before the imports, which take seconds
-    gc.disable()  # nothing that imports allocate is garbage: 0.5 s less
+    gc.disable()  # imports allocate no garbage: saves 0.5 s
     with linux.kept_affinity():
         for module in modules:
             importlib.import_module(module)
@@ -38,7 +38,8 @@ def main() -> None:
 
 
 def serve(number: int) -> None:
-    """Fork a child for each request at the socket of this number, until its other end is closed."""
+    """Fork a child for each request at the socket with this descriptor, until its other end is
+    closed."""
     link = socket.socket(fileno=number)
     gc.collect()
     gc.freeze()  # a collection in a child would copy the pages that it shares with this process

@@ -1,5 +1,5 @@
-// Torch's memory on the CPU, with freed large blocks kept by their size: each is used again only for
-// a request of as many bytes, so that what is kept is little more than the peak.
+// Torch's memory on the CPU, with freed large blocks kept by their size: a block is reused only for
+// a request of the same number of bytes, so that the kept memory is little more than the peak.
 
 #include <c10/core/CPUAllocator.h>
 
@@ -11,10 +11,10 @@ namespace {
 
 struct Blocks : c10::Allocator {
   c10::Allocator* beneath = c10::GetDefaultCPUAllocator();
-  size_t large = 0;  // bytes; smaller blocks are malloc's
+  size_t large = 0;  // bytes; smaller blocks are left to malloc
   std::mutex mutex;
   std::unordered_map<size_t, std::vector<void*>> kept;
-  std::unordered_map<void*, size_t> sizes;  // of all large blocks, kept and in use
+  std::unordered_map<void*, size_t> sizes;  // sizes of all large blocks, kept and in use
 
   c10::DataPtr allocate(size_t bytes) override {
     void* block = bytes < large ? beneath->raw_allocate(bytes) : large_block(bytes);

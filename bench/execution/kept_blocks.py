@@ -1,7 +1,7 @@
 """Keeps the large blocks that torch frees, by their size: kept_blocks.cpp, compiled at first use.
 
-glibc's malloc can keep them too, but can't use one of them again for the same number of aligned
-bytes."""
+glibc's malloc can keep them too, but can't reuse a block for a request of the same number of
+aligned bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FLAGS = ("-std=c++20", "-O2", "-shared", "-fPIC", "-Wl,--no-as-needed")
 
 
 def library() -> Path | None:
-    """The compiled library; None where there is no compiler or it fails. Imports no torch."""
+    """The compiled library; None if there is no compiler or it fails. Imports no torch."""
     command, torch = widths.compiler(), find_spec("torch")
     if isinstance(command, str) or torch is None or torch.origin is None:
         return None
@@ -44,9 +44,9 @@ def library() -> Path | None:
 
 
 def keep(large_bytes: int) -> None:
-    """In this process, keep what torch frees of blocks of `large_bytes` and more. Raises OSError
-    where there is no library or it can't be loaded."""
-    import torch  # noqa: F401 - the library needs libc10.so, which is found among those loaded
+    """In this process, keep blocks of `large_bytes` and more that torch frees. Raises OSError
+    if there is no library or it can't be loaded."""
+    import torch  # noqa: F401 - the library needs libc10.so, which torch loads
 
     keep_blocks = ctypes.CDLL(str(library())).keep_blocks
     keep_blocks.argtypes, keep_blocks.restype = [ctypes.c_size_t], None

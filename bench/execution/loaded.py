@@ -1,5 +1,6 @@
-"""What a cell's parent has loaded for the processes that are forked from it: the model with vanilla
-in it, and the encoded inputs. The parent never imports a method (bench.execution.parent)."""
+"""The objects that a cell's parent loads for the processes that are forked from it: the model with
+vanilla in it, and the encoded inputs. The parent never imports a method (bench.execution.parent).
+"""
 
 from __future__ import annotations
 
@@ -32,11 +33,11 @@ class Loaded:
 
 
 parent: Loaded | None = None
-"""What this process, or the one that it was forked from, has loaded."""
+"""The objects loaded by this process, or by the one from which it was forked."""
 
 
 def model_key(cell: Cell) -> str:
-    """Equal for cells whose weights are equal before a method is put in."""
+    """Equal for cells whose weights are equal without a method."""
     parts = [cell.model, cell.dtype, cell.device["kind"], cell.seed]
     return json.dumps(parts, sort_keys=True, default=dict)
 
@@ -57,8 +58,8 @@ def family_of(cell: Cell, folder: Path, dtype: str) -> Family | None:
 
 
 def inputs_of(cell: Cell, count: int | None) -> Inputs | None:
-    """The loaded inputs, if they are the cell's and those of its first `count` texts are among
-    them; None: of all."""
+    """The loaded inputs, if they are the cell's and include those of its first `count` texts (None:
+    of all texts)."""
     if parent is None or parent.inputs is None or inputs_key(parent.cell) != inputs_key(cell):
         return None
     found, texts = parent.inputs, -(-len(parent.inputs.rows) // cell.turns)

@@ -1,7 +1,7 @@
-"""Times calls of the method and of vanilla by the supervisor's clock, each in its own process: that
-of the method, and one that never imports it (bench.measure.outside). Imports no torch.
+"""Times calls of the method and of vanilla by the supervisor's clock, each in a separate process;
+vanilla's never imports the method (bench.measure.outside). Imports no torch.
 
-The two take turns, so that another process that comes or goes disturbs both, and each is stopped
+The two take turns, so that other processes that start or end disturb both, and each is stopped
 while the other answers: idle threads of OpenMP spin for milliseconds.
 """
 
@@ -22,7 +22,7 @@ from bench.execution.supervisor import Running
 
 ECHOES = 3
 MOST, LONGEST_ANSWER = 256, 1 << 28
-"""Calls of a sample, samples, and bytes of an answer."""
+"""Numbers in a request: calls of a sample, samples, and bytes of an answer."""
 ANSWER_TOLERANCE = 0.05
 """Relative to an answer's norm; summation order changes at most about a thousandth of it."""
 OWN_RANDOMNESS = 3.0
@@ -35,9 +35,9 @@ def time_both(
     vanilla: AbstractContextManager[Running],
     scored: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """What the method's process asked for in its `message`: nanoseconds of a call of either arm,
-    and how the answers differ. With what the quality stage has `scored`, a `fault` where the method
-    gives another answer here. A `reason` where it can't be done."""
+    """The reply to the `message` of the method's process: nanoseconds of a call of either arm, and
+    the differences of their answers. With `scored` inputs of the quality stage, a `fault` if the
+    method gives another answer here. A `reason` if the calls can't be timed."""
     method.send_signal(signal.SIGSTOP)
     try:
         with vanilla as base, _connected(base) as asked_base, _connected(method) as asked:
@@ -80,7 +80,7 @@ def _timed(
 
 
 def _ask_alone(child: tuple[Running, Connection], request: bytes) -> tuple[int, bytes]:
-    """`_ask` of a process that is stopped before and afterwards."""
+    """As `_ask`, for a process that is stopped before and afterwards."""
     child[0].send_signal(signal.SIGCONT)
     try:
         return _ask(child, request)
@@ -90,7 +90,7 @@ def _ask_alone(child: tuple[Running, Connection], request: bytes) -> tuple[int, 
 
 def _ask(child: tuple[Running, Connection], request: bytes) -> tuple[int, bytes]:
     """Nanoseconds until the answer, and the answer. Raises OSError at the child's deadline, and
-    EOFError with a child that has ended in place of an answer."""
+    EOFError if the child has ended without an answer."""
     running, connection = child
     started = perf_counter_ns()
     try:
@@ -142,7 +142,7 @@ def _compared(
 
 
 def fields(rounds: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """What was timed in each process, as fields of a comparison; empty where nothing was."""
+    """The times from each process, as fields of a comparison; empty if there are none."""
     timed = {number: found for number, found in rounds.items() if "lat_ns" in found}
     reasons = [found["reason"] for found in rounds.values() if "reason" in found]
     found: dict[str, Any] = {"outside_reason": reasons[0]} if reasons else {}
@@ -158,7 +158,7 @@ def fields(rounds: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def answers(name: str, found: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """How answers differ from vanilla's, as fields of a comparison."""
+    """Differences of answers from vanilla's, as fields of a comparison."""
     found = list(found)
     rel_l2, top1 = (
         list(chain.from_iterable(each[of] for each in found)) for of in ("rel_l2", "top1")

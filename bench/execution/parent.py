@@ -1,8 +1,8 @@
-"""The processes that those of a cell are forked from: one loads the model, and a fork of it encodes
-the inputs.
+"""The processes from which a cell's processes are forked: one loads the model, and a fork of it
+encodes the inputs.
 
-They never import a method, and compute with one thread, as libgomp's threads don't survive a fork.
-Their malloc gives freed memory back from the start, as processes that measure peak memory need it.
+They never import a method, and compute with one thread, since libgomp's threads don't survive a
+fork. Their malloc returns freed memory from the start, as measurements of peak memory require.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bench.request.cell import Cell
 
 def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     """Load the request's cell, report that it is loaded, and fork children until the supervisor
-    ends this process. With `encodes`, inputs too: of all texts, or of those that are timed."""
+    ends this process. With `encodes`, encode inputs too: those of all texts, or of timed ones."""
     cell = Cell.from_json(request["cell"])
     worker.return_freed_memory()
     torch.set_num_threads(1)

@@ -30,7 +30,7 @@ from bench.rows.store import Store
 from bench.status import Status, WeightsProtocol
 
 FINISHED = frozenset(Status) - {Status.ERROR, Status.SKIPPED, Status.RETIRED}
-"""A cell with a row of such a status isn't run again: how it ended is a result."""
+"""A cell with a row of such a status isn't run again: the status is a result."""
 PROTOCOL = "1"
 LEAST_FREE = 0.5
 """Share of the cores that a cell's threads need. If other processes leave fewer, there is no
@@ -39,7 +39,7 @@ verdict."""
 
 class _NoPandas(importlib.abc.MetaPathFinder):
     """Hides pandas from pyarrow, which would import it in each process that stores a row, to look
-    for its types among the values: a second for each cell."""
+    for pandas types among the values: this takes a second for each cell."""
 
     def find_spec(self, fullname: str, *_: object) -> None:
         if fullname == "pandas":
@@ -47,7 +47,7 @@ class _NoPandas(importlib.abc.MetaPathFinder):
 
 
 class ReturnedRow(Row, total=False):
-    """A stored row; `reused`: it is of an earlier run."""
+    """A stored row; `reused`: it comes from an earlier run."""
 
     reused: bool
 
@@ -67,8 +67,8 @@ def run(
     """Run one cell and store its row; a finished cell's row is returned unchanged. While another
     process runs the cell into the same folder, wait for its row.
 
-    There is a row even if a child fails; its `status` is how the child ended. `experiment` is the
-    name of the experiment that requested the cell, `origin` what started it. `share_prefill`: see
+    A row is stored even if a child fails; its `status` reports how. `experiment` is the name of the
+    experiment that requested the cell, `origin` how it was started. `share_prefill`: see
     `bench.execution.shared_prefill`; `timed`: see CellRun. Raises RequestError for a usage error,
     StoreError when the row can't be written, JobPreempted when Slurm ends the cell's job."""
     shared_prefill.check_in_turns(cell)
@@ -135,8 +135,8 @@ def _run(run: CellRun, attempts: int, experiment: str | None, origin: job.Origin
 
 
 def _measure(run: CellRun) -> tuple[Cell, Columns]:
-    """Run the cell's stages until one fails: the cell on the weights that it was measured with, and
-    the columns that the stages give."""
+    """Run the cell's stages until one fails. Returns the cell with the weights on which it was
+    measured, and the columns that the stages give."""
     failed, cell = stages.train_missing(run.cell, run.progress)
     if failed:
         return cell, _ended(failed)
@@ -159,7 +159,7 @@ def _measure(run: CellRun) -> tuple[Cell, Columns]:
 
 
 def _leave_undecided(columns: Columns, threads: int) -> None:
-    """Give the timed samples of a busy machine a reason to have no verdict."""
+    """Add to the timed samples of a busy machine a reason for having no verdict."""
     cores, others = len(linux.usable_cpus()), columns.get("others_pct") or 0.0
     free = cores * (1 - others / 100)
     if free >= threads * LEAST_FREE:
@@ -171,7 +171,7 @@ def _leave_undecided(columns: Columns, threads: int) -> None:
 
 
 def check_writable(results: Path) -> None:
-    """Raises RequestError when no row can be stored there: before the run and not after it."""
+    """Raises RequestError when no row can be stored there; called before the run."""
     try:
         results.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=results).close()
@@ -193,7 +193,7 @@ def store_unmeasured(cell: Cell, results: Path, status: str, detail: str, **colu
 
 
 def unmeasured_row(cell: Cell, status: str, detail: str, **columns: Any) -> Row:
-    """The row of a cell of which nothing was measured."""
+    """The row of a cell for which nothing was measured."""
     columns |= {"status": Status(status), "status_detail": detail}
     return identity(cell) | cast(Row, columns)
 
@@ -225,8 +225,8 @@ def identity(cell: Cell, deadline_s: float | None = None, origin: job.Origin | N
 
 
 def _checkpoint_limits(cell: Cell) -> Row:
-    """Positions and settings of generation of the cell's model that the cell goes beyond, as far as
-    the checkpoint's files tell."""
+    """Positions that the cell exceeds and settings of generation that it ignores, if the
+    checkpoint's files contain them."""
     path, config = Path(cell.model["path"]), cell.model.get("config")
     columns: Row = {}
     with contextlib.suppress(ValueError):
@@ -241,7 +241,7 @@ def _checkpoint_limits(cell: Cell) -> Row:
 
 
 def _weights(cell: Cell) -> Row:
-    """The columns that say how the weights were made."""
+    """The columns that describe how the weights were made."""
     training = training_of(cell.model)
     columns: Row = {
         "weights_protocol": cast("WeightsProtocol | None", cell.protocol),

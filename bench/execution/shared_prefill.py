@@ -1,4 +1,4 @@
-"""Answers of cells that are equal in all but their method, whose prompts are read once for all.
+"""Answers of cells that differ only in their method; each prompt is read once for all of them.
 
 They are stored as each cell's own predictions, sample by sample: the cell's run then finds nothing
 missing, or answers the rest in its own process.
@@ -32,9 +32,9 @@ OWN = "methods."
 
 
 def key(cell: Cell) -> str | None:
-    """Equal for cells that may answer together: answers of a decoder, one text at a time, by
-    methods that read the prompt with the same attention and differ in their KV cache; or that may
-    be timed in turns. None: the cell is measured alone."""
+    """Equal for cells that may answer together or be timed in turns: cells of a decoder, one text
+    at a time, with methods that read the prompt with the same attention and differ in their KV
+    cache. None: the cell is measured alone."""
     answers = cell.plan.quality and cell.model["weights"] != "random"
     answers = (answers or cell.plan.in_turns) and not cell.probe
     if not (answers and cell.decoder and cell.batch == 1):
@@ -59,8 +59,8 @@ def check_in_turns(cell: Cell) -> None:
 
 
 def _shares(method: Mapping[str, Any], reads_alike: bool) -> bool:
-    """Whether a method is of this project alone, and where all must read a prompt alike, vanilla or
-    one that changes a KV cache."""
+    """Whether a method uses only this project's code and, if all must read a prompt with the same
+    attention, is vanilla or changes a KV cache."""
     written = plugins.conf("method", method["name"])
     if method["name"] == BASELINE:
         return method == plugins.undescribed(written)
@@ -72,9 +72,9 @@ def _shares(method: Mapping[str, Any], reads_alike: bool) -> bool:
 def answer(
     cells: Sequence[Cell], results: Path, deadline_s: float, progress: Progress
 ) -> dict[str, Any]:
-    """Answers the texts of the cells without a stored prediction, and vanilla's where it reads the
-    prompts as they do; or times their tokens, and returns the columns of each cell by its key. What
-    goes wrong is left to the cells' own runs, which report it."""
+    """Answers the texts of the cells without a stored prediction, and vanilla's if it reads the
+    prompts with the same attention; or times their tokens, and returns the columns of each cell by
+    its key. Errors are left to the cells' own runs, which report them."""
 
     def report(line: str) -> None:
         progress(line, 0, 0)
@@ -91,8 +91,8 @@ def answer(
 
 
 def answer_with_vanilla(run: CellRun) -> int:
-    """Answers the texts of one cell and of vanilla together, where they may and vanilla has not
-    answered before. Returns the nanoseconds that it took."""
+    """Answers the texts of one cell and of vanilla together, if this is possible and vanilla has
+    not answered before. Returns the nanoseconds that this took."""
     cell, base = run.cell, _vanilla(run.cell)
     if key(cell) is None or not base or base[0].prediction_key == cell.prediction_key:
         return 0
@@ -108,7 +108,7 @@ def _vanilla(cell: Cell) -> list[Cell]:
 
 
 def _answer(run: CellRun, cells: Sequence[Cell], stage: str = STAGE) -> int:
-    """The nanoseconds of the child processes."""
+    """Answers in child processes. Returns their nanoseconds."""
     cells = list({cell.prediction_key: cell for cell in cells}.values())
     written = [cell.to_json() for cell in cells]
     outcome = answered(run, cells, "measure.shared_prefill", stage=stage, cells=written)
@@ -119,8 +119,8 @@ def _answer(run: CellRun, cells: Sequence[Cell], stage: str = STAGE) -> int:
 
 
 def answered(run: CellRun, cells: Sequence[Cell], module: str, /, **request: Any) -> Outcome:
-    """Have a child answer the rows of cells without a stored prediction, and store its answers.
-    `done` are the others: for each cell, pairs of a row's id and the hash of its input."""
+    """Have a child answer the rows of cells without a stored prediction, and store its answers. The
+    child gets the other rows as `done`: for each cell, pairs of a row's id and its input's hash."""
     folder, stored, done = run.results / PREDICTIONS, [], []
     for cell in cells:
         remove_leftovers(folder / cell.prediction_key)

@@ -1,9 +1,9 @@
 """Start processes: a child in a fresh interpreter, one forked from a fork server, or a fork of this
 process for work whose memory should not stay here.
 
-A fork server has imported torch and the modules that children need, which takes a fresh interpreter
-seconds. It never starts CUDA, which can't be used after a fork; where an import did, its children
-become fresh interpreters.
+A fork server has imported torch and the modules that children need; in a fresh interpreter this
+takes seconds. It never starts CUDA, which can't be used after a fork; if an import has started it,
+the children become fresh interpreters.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class ForkedChild:
 
 class ForkServer:
     """A process that serves forks of itself (bench.execution.fork_server.serve), with this
-    process's end of its socket. It ends with this process. `used` is what it and its children had
-    used when the last of them ended; `held` is closed with it."""
+    process's end of its socket. It ends with this process. `used` holds the resources that it and
+    its children had used when the last child ended; `held` is closed with it."""
 
     def __init__(self, link: socket.socket, child: Child, held: ExitStack | None = None):
         self.link, self.child, self.held = link, child, held
@@ -104,7 +104,7 @@ class ForkServer:
 
     @classmethod
     def importing(cls, environment: Mapping[str, str], modules: Sequence[str]) -> ForkServer:
-        """One in a fresh interpreter that imports these modules."""
+        """A fork server in a fresh interpreter that imports these modules."""
         link, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with remote:
             number = remote.fileno()
@@ -148,8 +148,7 @@ def kill(child: Child) -> int:
 def _run_python(
     arguments: Sequence[str], environment: Mapping[str, str], output: int, inherited: Sequence[int]
 ) -> subprocess.Popen[bytes]:
-    """A module of bench.execution with a session of its own, and further descriptors that it
-    inherits."""
+    """Start a module of bench.execution in a new session, with further inherited descriptors."""
     module, *rest = arguments
     return subprocess.Popen(
         [sys.executable, "-m", f"bench.execution.{module}", *rest],
@@ -164,8 +163,8 @@ def _run_python(
 
 
 fork_servers: dict[tuple[object, ...], ForkServer] = {}
-"""The running fork servers, by their environment and modules or by what they have loaded. Of each
-kind there is at most one: it holds 300 MiB and more."""
+"""The running fork servers, by their environment and modules or by the cell that they have loaded.
+There is at most one of each kind, since it holds 300 MiB and more."""
 
 
 def start(
@@ -174,8 +173,8 @@ def start(
     channels: Channels,
     server: ForkServer | None = None,
 ) -> Child:
-    """Run `measure` of a module in a child, where possible a fork of the server's. The descriptors
-    stay open in this process."""
+    """Run `measure` of a module in a child, if possible a fork of the server. The descriptors stay
+    open in this process."""
     if server:
         # Fall back to a fresh interpreter, whose output contains the error.
         with contextlib.suppress(EOFError, OSError):
@@ -197,8 +196,8 @@ def fork_server(environment: Mapping[str, str], modules: Sequence[str]) -> ForkS
 
 
 def counters() -> host.Counters:
-    """The system's counters, with what the running fork servers have used: until they are waited
-    for, no counter of this process has it."""
+    """The system's counters, with the resources used by the running fork servers: the counters of
+    this process include them only after waiting for the servers."""
     return host.counters([server.used for server in fork_servers.values() if server.usable])
 
 
@@ -216,7 +215,7 @@ def _delayed_interrupt() -> Iterator[None]:
     """Ctrl-C takes effect at the end of the block. Python drops an exception that is raised while
     it runs the hooks of a fork, such as logging's."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signal handlers run in the main thread alone
+        yield  # signal handlers run only in the main thread
         return
     parent = os.getpid()
     arrived: list[int] = []
@@ -230,8 +229,8 @@ def _delayed_interrupt() -> Iterator[None]:
 
 
 def run_in_fork(work: Callable[[], T]) -> T:
-    """Return what `work` returns, or raise what it raises, from a fork of this process; the value
-    or the exception is pickled. Raises StoreError when the fork was killed.
+    """Run `work` in a fork of this process, and return its value or raise its exception, which is
+    pickled. Raises StoreError when the fork was killed.
 
     The supervisor runs during the measurement, so it stays small: a fork returns its memory.
     """

@@ -1,5 +1,5 @@
 """The stages of a cell: each runs modules of bench.measure or bench.train in child processes, and
-returns how they ended and the columns that they give."""
+returns their outcome and the columns that they give."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ from bench.rows.comparison import SIDES, pooled
 from bench.status import Status
 
 Columns = dict[str, Any]
-"""Columns of a row, as children give them in JSON, and raw samples that others are derived from."""
+"""Columns of a row, as children give them in JSON, and raw samples from which others are derived.
+"""
 
 TUNABLES = "GLIBC_TUNABLES"
 MALLOC_WITHOUT_CACHE = {
     TUNABLES: ":".join(filter(None, (os.environ.get(TUNABLES), "glibc.malloc.tcache_count=0")))
 }
-"""For a training: small freed blocks that malloc caches aren't joined with their neighbours, and as
-each step has blocks of other sizes, the holes between them become too small for the next step's.
-After 220 steps vanilla's ListOps held 3.4 GB with the cache and 1.8 without, at 4,900 12.5 with it.
-"""
+"""For a training: malloc doesn't join small freed blocks in its cache with their neighbours, and
+since each step has blocks of other sizes, the holes become too small for those of the next step.
+After 220 steps vanilla's ListOps held 3.4 GB with the cache and 1.8 GB without it; after 4,900
+steps, 12.5 GB with it."""
 TRAINING_DEADLINE_S = 14 * 24 * 3600.0
-"""In effect none: a training that is stopped continues from its last checkpoint."""
+"""Practically no deadline: a stopped training continues from its last checkpoint."""
 MAX_PROBED_LENGTH = 1 << 22
 
 PAGE_FAULTS = ("lat_page_faults", "base_page_faults")
@@ -96,8 +97,8 @@ def decoding(run: CellRun) -> tuple[Outcome, Columns]:
 
 
 def in_turns(run: CellRun) -> tuple[Outcome, Columns]:
-    """Times of tokens in turns with vanilla's, unless they were measured together with those of
-    other cells."""
+    """Times of tokens, measured in turns with vanilla's, unless they were measured together with
+    those of other cells."""
     if run.timed is not None:
         return Outcome(Status.OK, run.cell.measure), dict(run.timed)
     outcome, found = turns.time(run, [run.cell])
@@ -122,8 +123,8 @@ def engine(run: CellRun) -> tuple[Outcome, Columns]:
 
 
 def _timed(run: CellRun, name: str) -> tuple[Outcome, Columns]:
-    """Pairs timed in processes that keep the memory they free. Where that runs out of memory, once
-    more in processes that keep large blocks by size, with `large_memory_kept` True."""
+    """Pairs timed in processes that keep the memory they free. If they run out of memory, the pairs
+    are timed again in processes that keep large blocks by size, with `large_memory_kept` True."""
     outcome, columns = _in_processes(run, name)
     out_of_memory = Status.OOM_HOST in (outcome.status, columns.get("baseline_status"))
     if not out_of_memory or not kept_blocks.library():
@@ -133,8 +134,8 @@ def _timed(run: CellRun, name: str) -> tuple[Outcome, Columns]:
 
 
 def _in_processes(run: CellRun, name: str, by_size: bool = False) -> tuple[Outcome, Columns]:
-    """Pairs timed in several processes, one after the other: the first decides how many pairs each
-    times. When one fails, so does the stage: the samples taken before are not to be trusted."""
+    """Pairs timed in several processes, one after the other: the first decides the number of pairs
+    of each. When one fails, so does the stage: the earlier samples can't be trusted."""
     module, rounds = f"measure.{name}", dict[int, dict[str, Any]]()
     scored = run.scored if name == "latency" else None
 
@@ -214,8 +215,8 @@ def memory(run: CellRun) -> tuple[Outcome, Columns]:
 
 
 def max_length(run: CellRun) -> tuple[Outcome, Columns]:
-    """The longest input of which one forward fits or, where the measure is of training, one step,
-    to a sixteenth: the length is doubled until it fails, then bisected."""
+    """The longest input for which one forward or, if the measure is of training, one step fits in
+    memory, to a sixteenth: the length is doubled until it fails, then bisected."""
     fits, fails, end = 0, None, None
     outcome = Outcome(Status.ERROR, "probe")
     length, silent = run.cell.length, replace(run, progress=None)
@@ -261,8 +262,8 @@ def training_step(run: CellRun) -> tuple[Outcome, Columns]:
 
 
 def cells_to_train(cell: Cell) -> list[Cell]:
-    """The cells whose weights must be trained by a recipe before this one is measured: its own,
-    and vanilla's where their answers are compared."""
+    """The cells whose weights must be trained by a recipe before this one is measured: the cell
+    itself, and vanilla's if their answers are compared."""
     if cell.recipe is None or cell.plan.training:
         return []
     compares = cell.plan.quality and not cell.is_baseline
@@ -270,8 +271,8 @@ def cells_to_train(cell: Cell) -> list[Cell]:
 
 
 def train_missing(cell: Cell, progress: Progress | None) -> tuple[Outcome | None, Cell]:
-    """Train the weights that the cell needs and that aren't there. Returns the outcome of a
-    training that failed, and the cell on its trained weights."""
+    """Train the missing weights of the cell. Returns the outcome of a failed training, or None, and
+    the cell with its trained weights."""
     needed = cells_to_train(cell)
     for other in needed:
         if weights.card(Path(other.model["path"])) is None:

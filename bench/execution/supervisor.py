@@ -28,15 +28,15 @@ from bench.host import linux
 from bench.status import Status
 
 Progress = Callable[..., None]
-"""Called with the stage, how much of it is done, of how much, and sometimes a note to show."""
+"""Called with the stage, its done and total amounts of work, and sometimes a note to show."""
 LAST_LINES = 20
 LONGEST_MESSAGE = 64 << 20
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a child ended: its status, the stage it was in, the reason or its last lines of output,
-    and its result when the status is OK."""
+    """The end of a child: its status, its last stage, the reason or its last lines of output, and
+    its result when the status is OK."""
 
     status: Status
     stage: str
@@ -48,8 +48,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Limits:
-    """Of a child: when it is stopped, by the monotonic clock, what it may allocate, and variables
-    of its environment."""
+    """Limits of a child: its deadline by the monotonic clock, the bytes that it may allocate, and
+    variables of its environment."""
 
     deadline: float
     memory_bytes: int | None = None
@@ -61,7 +61,7 @@ class Limits:
 
     @classmethod
     def after(cls, seconds: float, **more: Any) -> Limits:
-        """Of a child that is stopped after some seconds."""
+        """Limits of a child that is stopped after some seconds."""
         return cls(time.monotonic() + seconds, **more)
 
 
@@ -77,8 +77,8 @@ def started(
 ) -> Iterator[Running]:
     """A child that runs the `measure` of a module on a request (JSON). It leads a separate process
     group, which is killed at the end of the block. With a `server` the child is a fork of it.
-    `handlers` are called with the messages of their kinds; `link` is the kind of the socket to
-    it."""
+    `handlers` are called with the messages of their kinds; `link` is the kind of the child's
+    socket."""
     with contextlib.ExitStack() as opened:
         asked = opened.enter_context(io.FileIO(os.memfd_create("bench"), "r+"))  # needs no disk
         (output, output_end), (messages, messages_end) = (
@@ -132,7 +132,7 @@ class Running:
 
     def outcome(self) -> Outcome:
         """Wait for its end, until the deadline. Only the last lines of its output are kept. Raises
-        RequestError when it did."""
+        RequestError when the child has raised one."""
         in_time = self._until_ended()
         wall_ns = int((time.monotonic() - self.began) * 1e9)
         if not in_time:
@@ -161,7 +161,7 @@ class Running:
         return Outcome(status, self.stage, detail, {}, exit_signal, wall_ns)
 
     def send_signal(self, number: signal.Signals) -> None:
-        """To all its processes, unless it has ended."""
+        """Send a signal to all processes of the child, unless it has ended."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.child.pid, number)
 
@@ -227,9 +227,9 @@ class Running:
 
 
 Handlers = Mapping[str, Callable[[Running, Mapping[str, Any]], None]]
-"""Called with the child and a message of a kind, while the child goes on."""
+"""Called with the child and a message of a kind, while the child continues."""
 
 
 def _oom_kills() -> int:
-    """How many processes the kernel has killed for memory since boot."""
+    """Number of processes that the kernel has killed for lack of memory since boot."""
     return linux.first_int(linux.line(Path("/proc/vmstat"), "oom_kill ").split()) or 0

@@ -1,5 +1,5 @@
-"""Times of cells that are equal in all but their method, measured in turns in the same processes
-(`bench.measure.turns`): of each new token, or of the first one."""
+"""Times of cells that differ only in their method, measured in turns in the same processes
+(`bench.measure.turns`): the time of each new token, or of the first one."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ RATIOS = {"kv_held_ratio": "kv_bytes_held", "kv_read_ratio": "kv_bytes_read_per_
 
 
 def time(run: CellRun, cells: Sequence[Cell]) -> tuple[Outcome, dict[str, Columns]]:
-    """How the last process ended, and the columns of each cell's row by its key; cells whose method
-    failed have none. Where several caches don't fit in memory, they are timed in two halves."""
+    """The outcome of the last process, and the columns of each cell's row by its key; cells whose
+    method failed have none. If several caches don't fit in memory, they are timed in two halves."""
     cell, plan, since, wall_ns = cells[0], cells[0].plan, spawn.counters(), 0
     parts: list[Columns] = []
     for process in range(plan.processes):
@@ -68,7 +68,7 @@ def of_base(columns: Columns) -> Columns:
 
 
 def ratios(names: Mapping[str, str], columns: Columns, base: Columns) -> Columns:
-    """Under each name the ratio of a column to vanilla's, where both are known."""
+    """For each name the ratio of a column to vanilla's, if both are known."""
     return {
         ratio: columns[name] / base[name]
         for ratio, name in names.items()

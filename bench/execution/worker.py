@@ -1,4 +1,4 @@
-"""What all children have in common: read the request, limit memory, report progress, write one
+"""The common part of all children: read the request, limit memory, report progress, write one
 result. A child is `python -m bench.execution.worker MODULE PARENT DESCRIPTOR …`, or is forked from
 the fork server. Imports no torch: the memory limit is set before anything large is loaded.
 """
@@ -26,13 +26,13 @@ from tasks.base import DataError
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -2, -3, -4  # malloc.h
 PEAK_BYTES = 65536
 LARGE_BYTES = 32 << 20
-"""The largest block size that malloc accepts as a threshold, unless it keeps all."""
+"""The largest block size that malloc accepts as a threshold, unless it keeps all blocks."""
 
 
 class Channels(NamedTuple):
     """Descriptors of a child: pipes for its output and its messages, a socket on which the
-    supervisor sends requests while the child runs, and the request in a file in memory, of which
-    nothing stays however either process ends."""
+    supervisor sends requests while the child runs, and the request in a file in memory, which
+    disappears however the processes end."""
 
     output: int
     messages: int
@@ -41,9 +41,9 @@ class Channels(NamedTuple):
 
 
 class Report:
-    """Sends the stage and its progress to the supervisor, at most once a second, so that neither
-    process works while something is timed, and other messages. `link` is the descriptor of a socket
-    on which the supervisor answers."""
+    """Sends messages to the supervisor, such as the stage and its progress, these at most once a
+    second, so that neither process works during timing. `link` is the descriptor of a socket on
+    which the supervisor answers."""
 
     def __init__(self, messages: int, link: int):
         self.descriptor, self.link = messages, link
@@ -59,7 +59,7 @@ class Report:
         self._send([stage, done, total, note])
 
     def send(self, kind: str, **message: Any) -> None:
-        """Sends a message that the supervisor has a handler for."""
+        """Sends a message for which the supervisor has a handler."""
         self._send({"kind": kind, **message})
 
     def _send(self, message: object) -> None:
@@ -100,7 +100,7 @@ def run(module: str, channels: Channels, parent: int) -> None:
     except Exception as error:
         status = memory_status(error)
         if status:
-            traceback.clear_frames(error.__traceback__)  # frees what the failed call holds
+            traceback.clear_frames(error.__traceback__)  # frees the objects of the failed call
         lines = [f"{type(error).__name__}: {error}\n", *traceback.format_exception(error)[-6:]]
         detail = _below_import_path("".join(lines).strip())
         answer = {"status": status or Status.ERROR, "detail": detail, "stage": report.stage}
@@ -108,8 +108,8 @@ def run(module: str, channels: Channels, parent: int) -> None:
 
 
 def _below_import_path(text: str) -> str:
-    """A traceback whose files are named from where modules are found: rows go to other machines,
-    and the folders of this one tell them nothing."""
+    """A traceback with file names relative to the import path: rows go to other machines, where
+    the folders of this one have no meaning."""
     for folder in sorted(filter(None, sys.path), key=len, reverse=True):
         text = text.replace(f'File "{folder}{os.sep}', 'File "')
     return text
@@ -136,12 +136,12 @@ def return_freed_memory() -> None:
 
 
 def keep_freed_memory(by_size: bool = False) -> None:
-    """Keep freed pages, in malloc or, `by_size`, torch's large blocks by their size. Where glibc
-    gave them back, fetching them anew in every call made one cell 30 % slower in some processes
-    than in others. Blocks of LARGE_BYTES and more that malloc keeps can need far more than the
-    peak: glibc 2.36 fills the holes they leave so badly that unfused attention held 9.6 matrices of
-    n × n where it needs 2.7. By size they need little more. Raises OSError where blocks can't be
-    kept by size."""
+    """Keep freed pages, in malloc or, `by_size`, torch's large blocks by their size. When glibc
+    returned them, fetching them again in every call made one cell 30 % slower in some processes
+    than in others. Blocks of LARGE_BYTES and more that malloc keeps can take far more memory than
+    the peak: glibc 2.36 reuses their holes so badly that unfused attention held 9.6 matrices of
+    n × n instead of 2.7. By size they take little more. Raises OSError if blocks can't be kept by
+    size."""
     where = {M_MMAP_THRESHOLD: LARGE_BYTES} if by_size else {M_MMAP_MAX: 0}
     _mallopt({**where, M_TRIM_THRESHOLD: -1})
     if by_size:

@@ -1,4 +1,4 @@
-"""What NVML reports of the GPU that this process uses. What it doesn't report is None. No torch."""
+"""Facts that NVML reports about the GPU of this process; None if unknown. Imports no torch."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ THROTTLES = {
     0x40: "temperature (hardware)",
     0x80: "power brake",
 }
-"""Bits of NVML's reasons why clocks are lower than they could be. The others are a choice of the
-user's, or an idle GPU."""
+"""Bits of NVML's reasons for lower clocks. The bits that are left out mean a choice of the user, or
+an idle GPU."""
 
 
 class GpuState(NamedTuple):
-    """Clocks in MHz, `reasons` as NVML's bits, and for how long since the driver was loaded
-    temperature or power have kept the clocks down."""
+    """Clocks in MHz, `reasons` as NVML's bits, and the time for which temperature or power have
+    reduced the clocks since the driver was loaded."""
 
     sm_mhz: int | None = None
     memory_mhz: int | None = None
@@ -48,7 +48,7 @@ def state() -> GpuState:
 
 
 def clock_columns(before: GpuState, after: GpuState) -> dict[str, Any]:
-    """The columns of clocks and throttling, of states before and right after a measurement."""
+    """The columns of clocks and throttling, from states before and right after a measurement."""
     masks = [one.reasons for one in (before, after) if one.reasons is not None]
     reasons = [name for bit, name in THROTTLES.items() if any(mask & bit for mask in masks)]
     throttled = None
@@ -71,7 +71,7 @@ def noise(columns: Mapping[str, Any]) -> str | None:
 
 
 def throttled(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The columns of throttling of a cell's processes together; none where the first has none."""
+    """The columns of throttling of all processes of a cell; none if the first process has none."""
     if not parts[0].get("gpu_throttle_reasons"):
         return {}
     named = {name for part in parts for name in (part["gpu_throttle_reasons"] or "").split(", ")}
@@ -90,13 +90,13 @@ def used_bytes() -> int | None:
 
 
 def process_bytes(pid: int) -> int | None:
-    """GPU memory of a process; None in a container with process ids of its own."""
+    """GPU memory of a process; None in a container with separate process ids."""
     running = _asked("nvmlDeviceGetComputeRunningProcesses") or []
     return next((process.usedGpuMemory for process in running if process.pid == pid), None)
 
 
 def name() -> str | None:
-    """Of the first GPU that is visible to this process."""
+    """Name of the first GPU that is visible to this process."""
     found: str | None = _asked("nvmlDeviceGetName")
     return found
 
@@ -121,7 +121,7 @@ def _asked(function: str) -> Any:
 
 @contextlib.contextmanager
 def _nvml() -> Iterator[tuple[Any, Any] | None]:
-    """The module pynvml and the handle of the first visible GPU; None without either."""
+    """The module pynvml and the handle of the first visible GPU; None if either is missing."""
     try:
         import pynvml
     except ImportError:

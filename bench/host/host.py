@@ -1,6 +1,6 @@
-"""What this machine is, how busy it is, and how small an effect it resolves.
+"""Facts about this machine, its load, and the smallest effect that it resolves.
 
-What a system doesn't report is None. Nothing here raises, and nothing imports torch.
+Facts that a system doesn't report are None. Nothing here raises, and nothing imports torch.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ CODE = ("bench", "methods", "tasks", "reports", "conf", "hydra_plugins")
 NODES = Path("/sys/devices/system/node")
 STEAL_LIMIT_PCT = 5.0
 LOAD_MARGIN = 0.5
-"""A run that fills its cores has a load of about their number; processes beyond that wait."""
+"""A run that fills its cores has a load of about their number; further processes wait."""
 OTHERS_LIMIT_PCT = 10.0
-"""Of the time of the cores that a run may use, taken by processes that aren't its own."""
+"""Share of the time of the cores that a run may use, taken by processes of others."""
 
 HOST_ID_SCHEME = "h2-"
-"""What a `host_id` begins with. Ids without it are older and leave out the instruction sets and the
-microarchitecture, so that processors of one name that run different kernels share them."""
+"""Prefix of a `host_id`. Ids without it are older and leave out the instruction sets and the
+microarchitecture, so that processors of one name that run different kernels share an id."""
 
 Facts = dict[str, Any]
 
 
 class CoreSeconds(NamedTuple):
-    """Time of the logical cores that this process may use, and what other processes took of it."""
+    """Time of the logical cores that this process may use, and the part used by other processes."""
 
     all_s: float
     others_s: float
@@ -57,8 +57,8 @@ class Counters(NamedTuple):
 
 
 def counters(working_for_it: Sequence[linux.Usage] = ()) -> Counters:
-    """The counters now. This process's are those of its ended children too, and of further
-    processes that work for it, which it hasn't waited for."""
+    """The counters now. Those of this process include its ended children, and further processes
+    that work for it, for which it hasn't waited."""
     ticks = linux.ticks("cpu ")
     used = [linux.usage(), *working_for_it]
     throttled = linux.line(linux.cgroup("cpu") / "cpu.stat", "nr_throttled").split()
@@ -105,12 +105,12 @@ def fingerprint(
 
 
 def has_older_id(host_id: str | None) -> bool:
-    """Whether an id is of the scheme before HOST_ID_SCHEME."""
+    """Whether an id is older than HOST_ID_SCHEME."""
     return host_id is not None and not host_id.startswith(HOST_ID_SCHEME)
 
 
 def short_host(host_id: str | None) -> str:
-    """The beginning of an id, as tables show it, and a mark where it is of the older scheme."""
+    """The beginning of an id, as tables show it, with a mark if it is older than HOST_ID_SCHEME."""
     if host_id is None:
         return "unknown"
     if has_older_id(host_id):
@@ -120,7 +120,7 @@ def short_host(host_id: str | None) -> str:
 
 @functools.cache
 def _machine() -> Facts:
-    """What is constant; `host_id` hashes what updates and reboots don't change either."""
+    """Constant facts; `host_id` hashes those that also survive updates and reboots."""
     import psutil
 
     smt = linux.text(linux.CPUS / "smt/active")
@@ -150,7 +150,7 @@ def _machine() -> Facts:
 
 
 def _physical(cpus: range | list[int]) -> int | None:
-    """The number of physical cores that these logical cores are on."""
+    """The number of physical cores to which these logical cores belong."""
     cores = {linux.text(linux.CPUS / f"cpu{cpu}/topology/thread_siblings_list") for cpu in cpus}
     return len(cores) if cores and None not in cores else None
 
@@ -185,7 +185,7 @@ def _noise(threads: int, device: str, busy: Facts) -> list[str]:
         reasons.append(f"{threads} threads in a control group of {quota:g} cores")
     if (busy["steal_pct"] or 0.0) > STEAL_LIMIT_PCT:
         reasons.append(f"other guests took {busy['steal_pct']:.1f} % of the processor")
-    all_cores = os.cpu_count() or len(usable)  # the load is of all of them
+    all_cores = os.cpu_count() or len(usable)  # the load is that of all cores
     if (busy["load1"] or 0.0) > all_cores + LOAD_MARGIN:
         reasons.append(f"load {busy['load1']:.1f} on {counted(all_cores, 'core')}")
     if (busy["others_pct"] or 0.0) > OTHERS_LIMIT_PCT:
@@ -280,7 +280,7 @@ def _software() -> Facts:
 
 
 def _code() -> Facts:
-    """The commit of this project's checkout, whatever the current folder; None when installed."""
+    """The commit of this project's checkout, for any current folder; None when installed."""
     facts: Facts = {"code_sha": None, "code_dirty": None}
     if not (ROOT / ".git").exists():
         return facts

@@ -1,4 +1,4 @@
-"""Where a cell runs: the launcher, the Slurm job and its node, and what else runs there."""
+"""Where a cell runs: the launcher, the Slurm job and its node, and other work on that node."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ RUN_ID = uuid.uuid4().hex[:12]
 
 @dataclass(frozen=True)
 class Origin:
-    """How a cell was started: the id that its row shares with others of one command, the name of
-    the launcher, and the sweep's other workers on this machine."""
+    """The start of a cell: the id that its row shares with others of one command, the name of the
+    launcher, and the sweep's other workers on this machine."""
 
     run_id: str = RUN_ID
     launcher: str | None = None
     workers: str | None = None
 
     def columns(self) -> dict[str, Any]:
-        """The columns of a row that contain where it runs."""
+        """The columns of a row on the place where it runs."""
         job = job_id()
         return {
             "run_id": self.run_id,
@@ -37,7 +37,7 @@ class Origin:
         }
 
     def neighbours(self) -> set[str]:
-        """What else is known to run on this machine: other jobs on the node, the sweep's other
+        """Other work known to run on this machine: other jobs on the node, the sweep's other
         workers."""
         names = {self.workers} if self.workers else set()
         if job := job_id():

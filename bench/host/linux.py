@@ -1,4 +1,4 @@
-"""What Linux reports of a process, its machine and its processor. What it doesn't report is None
+"""Facts that Linux reports about a process, its machine and its processor. Missing facts are None
 or empty."""
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ CPUS = Path("/sys/devices/system/cpu")
 
 
 def usable_cpus() -> list[int]:
-    """Numbers of the logical cores that this process may run on."""
+    """Numbers of the logical cores on which this process may run."""
     return sorted(os.sched_getaffinity(0))
 
 
 def thread_cpus() -> list[int]:
-    """Numbers of the logical cores that the threads of this process may run on."""
+    """Numbers of the logical cores on which the threads of this process may run."""
     threads = [int(name) for name in os.listdir("/proc/self/task")]
     return sorted(set().union(*map(os.sched_getaffinity, threads)))
 
@@ -44,7 +44,7 @@ def spread_cpus(count: int) -> list[int]:
 
 @contextlib.contextmanager
 def kept_affinity() -> Iterator[None]:
-    """Undo what the block does to the cores that this thread may run on: where OMP_PROC_BIND is
+    """Restore at the end of the block the cores on which this thread may run: if OMP_PROC_BIND is
     set, libgomp binds the thread that loads it to the first core."""
     cpus = os.sched_getaffinity(0)
     try:
@@ -54,7 +54,7 @@ def kept_affinity() -> Iterator[None]:
 
 
 def current_cpu() -> int:
-    """Number of the logical core that this thread runs on."""
+    """Number of the logical core on which this thread runs."""
     return int(ctypes.CDLL(None).sched_getcpu())
 
 
@@ -77,8 +77,8 @@ def _limiting_groups(controller: str) -> list[Path]:
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when the process `parent` ends, for whatever reason. Where
-    it has ended already, this process exits."""
+    """Have the kernel kill this process when the process `parent` ends for any reason. If it has
+    ended already, this process exits."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
@@ -130,8 +130,7 @@ def status_bytes(field: str, pid: int | str = "self") -> int:
 
 def memory_file_bytes() -> int:
     """Memory of the files in memory (memfd, tmpfs) that this process has open, and of the System V
-    segments that it made, without their pages that it has mapped and that its resident memory
-    therefore counts."""
+    segments that it made, without their mapped pages, which its resident memory counts."""
     sizes: dict[tuple[object, ...], int] = {}
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
@@ -158,14 +157,14 @@ def line(path: Path, start: str) -> str:
 
 
 class Usage(NamedTuple):
-    """What processes have used: seconds of processors, and times that they were made to wait."""
+    """Resources used by processes: CPU seconds, and the number of involuntary context switches."""
 
     cpu_s: float
     ctx_switch_invol: int
 
 
 def usage() -> Usage:
-    """Of this process and the children that it has waited for, with theirs."""
+    """Usage of this process and its descendants that have been waited for."""
     both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return Usage(
         sum(each.ru_utime + each.ru_stime for each in both), sum(each.ru_nivcsw for each in both)
@@ -183,24 +182,24 @@ def first_int(texts: Iterable[str | None]) -> int | None:
     return next((int(each) for each in texts if each and each.isdigit()), None)
 
 
-# What a processor can run and how it caches: two with one name may differ in both.
+# Instruction sets and caches of a processor: two processors with one name may differ in both.
 
 CPUINFO = Path("/proc/cpuinfo")
 CACHES = CPUS / "cpu0/cache"
 FLAGS = ("flags", "Features")
-"""The line of the instruction sets: on x86, and on ARM."""
+"""Names of the line with the instruction sets: on x86, and on ARM."""
 VECTORS = re.compile(
     r"sse|ssse|avx|amx|fma|f16c|bmi|popcnt|vaes|vpclmul|gfni|asimd|sve|sme|i8mm|bf16|fphp"
 )
-"""Beginnings of the flags that kernels are chosen by. Others come and go with updates of the system
-and of the microcode."""
+"""Prefixes of the flags by which kernels are chosen. Other flags come and go with updates of the
+system and of the microcode."""
 MICROARCHITECTURE = (
     "vendor_id", "cpu family", "model\t", "CPU implementer", "CPU variant", "CPU part",
 )  # fmt: skip
 
 
 def instruction_sets() -> str | None:
-    """The vector instruction sets in alphabetical order; None where the system names none."""
+    """The vector instruction sets in alphabetical order; None if the system names none."""
     words = next(filter(None, (_cpu_field(name) for name in FLAGS)), "").split()
     return " ".join(sorted({word for word in words if VECTORS.match(word)})) or None
 

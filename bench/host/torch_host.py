@@ -1,4 +1,4 @@
-"""What needs torch to be found out about a machine. What it lacks is None, with a reason."""
+"""Facts about a machine that need torch. Those that it lacks are None, with a reason."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def facts(dtype: str, device: str) -> dict[str, Any]:
 
 def gemm_gflops(dtype: str, device: str) -> float:
     """The best of a few products of two 1,024 × 1,024 matrices, on torch's threads, without this
-    thread's waits for a processor; of one or two where they take seconds, as in bfloat16 on a CPU
-    without it."""
+    thread's waits for a processor; of one or two products if they take seconds, as in bfloat16 on a
+    CPU that doesn't support it."""
     a, b = (torch.randn(SIDE, SIDE, device=device).to(getattr(torch, dtype)) for _ in range(2))
     now = clock(device)
     times_ns: list[int] = []

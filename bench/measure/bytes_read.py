@@ -1,9 +1,9 @@
-"""Bytes that a decoding step reads of a KV cache, counted on the storage that the cache holds.
+"""Bytes that a decoding step reads from a KV cache, counted on the storage that the cache holds.
 
-An operation of torch reads a held tensor where its output is in other storage: views and writes in
+An operation of torch reads a held tensor if its output is in other storage: views and writes in
 place read nothing. A gather reads the numbers that it selects, any other operation all of them. A
-number counts once for each layer and step; the int64 numbers of tokens, which only name entries,
-don't count. Reads of native kernels aren't seen, so torch reads the cache while bytes are counted.
+number counts once for each layer and step; int64 indices of tokens don't count. Reads of native
+kernels can't be observed, so torch operations read the cache while bytes are counted.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from methods.kernels import build
 
 GATHERS = {getattr(torch.ops.aten, name)
            for name in ("embedding", "gather", "index", "index_select", "take")}  # fmt: skip
-"""Operations that return numbers which they select from their first argument."""
+"""Operations that return numbers selected from their first argument."""
 
 
 class Reads(TorchDispatchMode):
-    """Inside, marks the numbers that operations read of the storage of `held`."""
+    """Inside, marks the numbers that operations read from the storage of `held`."""
 
     supports_higher_order_operators = True
 
     def __init__(self, held: Iterable[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        # The tensors too: storage that a step frees would come back for others.
+        # Keeps the tensors too: storage that a step frees could be reused for others.
         self.held = {_address(x): x for x in held if x.dtype != torch.long and x.numel()}
         self.marks: dict[tuple[int, int], Tensor] = {}
 
@@ -74,8 +74,8 @@ class Reads(TorchDispatchMode):
 
 
 def counted_and_reported(decoding: Decoding, ids: Tensor) -> tuple[int, int]:
-    """Reads the next tokens [B, t] → bytes of the cache that this read, as counted and as the cache
-    reports. The marks of one layer, a byte for each number, are in memory at a time."""
+    """Reads the next tokens [B, t] → bytes read from the cache, as counted and as the cache
+    reports. Only the marks of one layer, a byte for each number, are in memory at a time."""
     cache, counted = decoding.cache, 0
     assert cache is not None
     decode, before = type(cache).decode, cache.read_bytes

@@ -1,4 +1,4 @@
-"""Time of each new token of a method against vanilla, and how far its predictions drift from
+"""Time of each new token of a method against vanilla, and the drift of its predictions from
 vanilla's along an answer.
 
 Each arm reads a prompt untimed; then they decode the same forced tokens in turns, answer by answer.
@@ -31,7 +31,7 @@ from bench.rows.columns import Row
 STAGE = "decoding"
 SAMPLES_OF_ANSWER = 8
 """A sample is an eighth of an answer's steps, so that the pairs of a process cover whole answers;
-fewer steps where time is short, more where they would take less than MIN_SAMPLE_NS."""
+it has fewer steps if time is short, more if they would take less than MIN_SAMPLE_NS."""
 
 
 def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]:
@@ -90,8 +90,8 @@ def time_method(both: TwoArms[DecodingArm]) -> dict[str, Any]:
 
 def fidelity(exact: Tensor, logits: Tensor) -> Row:
     """KL divergence from exact attention's predictions and share of equal first choices along an
-    answer: logits [B, N, V] of both. Means over all tokens, and over the first and the last
-    quarter, between which a drift shows."""
+    answer, from logits [B, N, V] of both. Means over all tokens, and over the first and the last
+    quarter, whose difference shows a drift."""
     log_exact, log_p = (x.float().log_softmax(-1) for x in (exact, logits))
     divergence = (log_exact.exp() * (log_exact - log_p)).sum(-1).mean(0).clamp_min(0)
     agree = (exact.argmax(-1) == logits.argmax(-1)).float().mean(0)
@@ -107,7 +107,7 @@ def fidelity(exact: Tensor, logits: Tensor) -> Row:
 
 
 def plan_pairs(both: TwoArms[DecodingArm], twin: Arm | None) -> list[PairShare]:
-    """As `two_arms.plan_pairs`, of steps."""
+    """As `two_arms.plan_pairs`, for steps."""
     method, base, plan = both.method, both.base, both.cell.plan
     steps, budget_s = method.answers.steps, plan.budget_s
     method_ns, base_ns = method.usual_ns, base.usual_ns

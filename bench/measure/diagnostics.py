@@ -26,20 +26,20 @@ from methods.base import AttentionCall, Layer, Method, SequenceInfo, Sublayer
 DECODED_TOKENS = 16
 REPEATS = 3
 WALKS = 8
-"""Number of walks through the layers. Each gives the share of the attention; a few show its
-variation."""
+"""Number of walks through the layers. Each gives a share of the attention; a few show the
+variation of this share."""
 SOLO_CALLS = 10
 ENOUGH_NS = 3_000_000_000
 ENOUGH_WALKS_NS = 8_000_000_000
 WALKS_FRAC = 0.04
-"""Of a cell's budget, which the walks may take where that is longer: with 20 s each, one told no
-interval of a cell that was timed for 45 minutes."""
+"""Share of a cell's budget that the walks may take if it is longer: with 20 s a walk, one walk
+gave no interval for a cell that was timed for 45 minutes."""
 
 
 def fidelity(family: Family, exact: Method, batch: Input) -> dict[str, Any]:
     """Errors against exact attention at the same weights and input, over the valid tokens of the
     last hidden states and over the first logits; means over layers of `Method.diagnose`.
-    The family's method is left as it was."""
+    The family's method is unchanged afterwards."""
     ids, sequence = batch
     method, diagnosed = family.method, Diagnosed(family.method)
     outputs = []
@@ -82,7 +82,7 @@ class Diagnosed(Wrapped):
 
 def stage_times(family: Family, batch: Input, budget_s: float) -> Row:
     """Nanoseconds inside the method's attention, and in its walk over the layers; and the share of
-    the scores that a sparse prefill leaves out. `budget_s` is the cell's."""
+    the scores that a sparse prefill leaves out. `budget_s` is the budget of the cell."""
     ids, sequence = batch
     now = torch_host.clock(ids.device.type)
     attend: list[int] = []
@@ -108,8 +108,8 @@ def stage_times(family: Family, batch: Input, budget_s: float) -> Row:
 
 
 def decode_times(family: Family, batch: Input, prefill_ns: int) -> Row:
-    """Nanoseconds of each decoded token after the first, which takes `prefill_ns`; None where noise
-    exceeds it. The median of three answers, fewer when they are long."""
+    """Nanoseconds of each decoded token after the first, which takes `prefill_ns`; None if noise
+    exceeds the time. The median of three answers, fewer when they are long."""
     ids, sequence = batch
     now = torch_host.clock(ids.device.type)
     generate = partial(family.generate_ids, ids, sequence, DECODED_TOKENS)
@@ -127,7 +127,7 @@ def decode_times(family: Family, batch: Input, prefill_ns: int) -> Row:
 def times_ns(
     call: Callable[[], Any], now: Callable[[], int], most: int, enough_ns: int
 ) -> tuple[list[int], Any]:
-    """Nanoseconds of each of `most` calls, fewer once they took `enough_ns`; the last result."""
+    """Nanoseconds of each of `most` calls, fewer if they take `enough_ns`; and the last result."""
     times: list[int] = []
     while len(times) < most and sum(times) < enough_ns:
         started = now()
@@ -148,7 +148,7 @@ class AttentionTimer(Wrapped):
         return out
 
     def mix(self, hidden: Tensor, sublayer: Sublayer, call: AttentionCall) -> Tensor:
-        """All of a sub-layer that the method computes without the layer's own attention."""
+        """The part of a sub-layer that the method computes without the layer's own attention."""
         started = self.now()
         out = super().mix(hidden, sublayer, call)
         if not sublayer.attended:
@@ -176,13 +176,13 @@ def solo_time(arm: Callable[[int], int], device: str, most: int = SOLO_CALLS) ->
 # Estimates how precisely a method computes inside, which its error against exact attention
 # doesn't show: an approximation's error is far larger than that of its arithmetic.
 #
-# The hidden states are changed by a few units in the last place, up and down. What a smooth
-# function of them does cancels in f(x + d) − 2 f(x) + f(x − d), and rounding remains. The median
-# over tokens leaves out those for which the method reads other keys than before.
+# The hidden states are changed by a few units in the last place, up and down. In f(x + d) − 2 f(x)
+# + f(x − d) the changes of a smooth function cancel, and rounding remains. The median over tokens
+# leaves out those for which the method reads other keys than before.
 
 CHANGE = 2.0**-18
 LOWER = {2.0**-11: "bfloat16 or less", 2.0**-15: "float16 or tf32"}
-"""What computes with a rounding error above each bound. Two layers with attention in bfloat16 have
+"""Rounding error → the number formats that exceed it. Two layers with attention in bfloat16 have
 about 1e-3, in float16 2e-4 to 3e-4, in float32 1e-6 (T5, BERT, Llama and LRA encoder)."""
 
 
@@ -208,7 +208,7 @@ class Changed(Wrapped):
 
 def estimate(family: Family, batch: Input, dtype: str) -> Row:
     """The relative rounding error of the method's output, and the number format that has it. Only
-    for float32 cells: in others a change this small is lost. The method is left as it was."""
+    for float32 cells: in others such a small change is lost. The method is unchanged afterwards."""
     if dtype != "float32":
         return {}
     method = family.method

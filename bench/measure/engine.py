@@ -1,9 +1,9 @@
 """An engine against vanilla: both read the same prompt and answer with the same number of tokens,
-in turns, by the same clock. An answer has two times: that to the first token, and that of each
-later one. Pairs, statistics and processes are those of latency.
+in turns, by the same clock. An answer has two times: the time to the first token, and the time of
+each later token. Pairs, statistics and processes are those of latency.
 
-Vanilla runs in this process, the engine in its own; each waits while the other answers. A server
-may be compared with another one in the place of vanilla.
+Vanilla runs in this process, the engine in a separate one; each waits while the other answers. A
+server may be compared with another server in the place of vanilla.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from methods.base import Method
 STAGE = "engine"
 QUESTION_TOKENS, REPEATS = 16, 3
 OF_CALLS = ("engine", "lat_page_faults", "base_page_faults", "wall_samples_ns")
-"""Columns of calls in this process, which an engine has none of."""
+"""Columns that describe calls in this process; an engine has none of them."""
 
 
 def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]:
@@ -44,7 +44,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
     pairs. With `peak`, the most memory that the engine's process takes for an answer."""
     cell = Cell.from_json(request["cell"])
     began = perf_counter_ns()
-    # Before this process is pinned to one core: the engine's may run on others.
+    # Before this process is pinned to one core, since the engine may run on other cores.
     engine = _loaded(cell)
     load_ns = perf_counter_ns() - began
     of_base = cell.baseline()
@@ -91,9 +91,9 @@ def _loaded(cell: Cell) -> EngineFamily:
 
 
 def repeated_prefix(engine: EngineFamily, inputs: PerturbedInputs) -> float:
-    """The time to the first token of a prompt that differs from the last one in its last tokens, as
-    a second question on a text does, over that of a new prompt; of each the median. Below 1 where
-    the server keeps prefixes."""
+    """The median time to the first token of a prompt that differs from the previous one only in its
+    last tokens, such as a second question on a text, over that of a new prompt. Below 1 if the
+    server keeps prefixes."""
     new_ns, again_ns = list[int](), list[int]()
     for i in range(REPEATS):
         ids = inputs.perturbed(i)[0][0].clone()
@@ -147,18 +147,18 @@ class AnswerArm(Arm):
 
 
 def plan_pairs(both: TwoArms[AnswerArm], _: Arm | None) -> list[PairShare]:
-    """As `two_arms.plan_pairs`, of whole answers."""
+    """As `two_arms.plan_pairs`, for whole answers."""
     pair_ns, plan = both.method.usual_ns + both.base.usual_ns, both.cell.plan
     cost = PairCost(
         pair_ns * AA_EVERY / (AA_EVERY - 1) / 1e9,
         (both.ready_ns + WARM_CALLS_AGAIN * pair_ns) / 1e9,
     )
-    # One stage has the time of two: of reading prompts and of decoding.
+    # This stage has the time of two: that for reading prompts and that for decoding.
     return plan_shares(plan.within(4 * plan.budget_s), cost, 1)
 
 
 def _columns(both: TwoArms[AnswerArm], result: dict[str, Any]) -> dict[str, Any]:
-    """With `tpot`, the samples of later tokens, as fields of another comparison."""
+    """The columns of `result`, and `tpot`: samples of later tokens as fields of a comparison."""
     for name in OF_CALLS:
         result.pop(name, None)
     if (both.cell.new_tokens or 1) > 1:

@@ -1,5 +1,5 @@
-"""A method or model whose output isn't finite is an error with its layer named: NaN would give an
-answer like any other, and a score of 0."""
+"""Output that isn't finite is an error that names the layer: otherwise NaN would give an answer
+like any other, and a score of 0."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ HIDDEN = "the hidden states it was given"
 
 
 class NotFiniteError(RunError):
-    """NaN or infinity in a result: one line with who gave it, and in which layer."""
+    """NaN or infinity in a result: one line with its source and layer."""
 
 
 Guard = Callable[[Sequence[Tensor], str], AbstractContextManager[None]]
-"""Called with the tensors that a part of a method is given, and their name."""
+"""Called with the input tensors of a part of a method, and their name."""
 
 
 @contextmanager
 def watched(family: Family, guard: Guard = lambda *_: nullcontext()) -> Iterator[None]:
-    """Inside, each attention of the family's method, its walk over the layers and the logits of
-    each next token are checked: one sum each. Each part of the method runs inside the `guard` of
-    its inputs. Raises NotFiniteError, IntegrityError."""
+    """Inside, each attention call of the family's method, its walk over the layers and the logits
+    of each next token are checked by one sum each. Each part of the method runs inside the `guard`
+    of its inputs. Raises NotFiniteError, IntegrityError."""
     method = family.method
     family.method = FiniteWatcher(method, len(family.layers), guard)
     head = getattr(family.model, "lm_head", None)
@@ -49,7 +49,7 @@ def watched(family: Family, guard: Guard = lambda *_: nullcontext()) -> Iterator
 
 @dataclass(frozen=True)
 class FiniteWatcher(Wrapped):
-    """A method whose results for valid tokens must be finite; `layers` are those of the stack."""
+    """A method whose results for valid tokens must be finite; `layers` are the stack's layers."""
 
     layers: int = 0
     guard: Guard = lambda *_: nullcontext()
@@ -83,7 +83,7 @@ class FiniteWatcher(Wrapped):
         return out, shorter
 
     def kv_cache(self, workload: Workload) -> KVCache | None:
-        """The method's cache itself, as models ask what kind it is and what else it has."""
+        """The method's cache, unwrapped, since models check its class and further attributes."""
         cache = super().kv_cache(workload)
         for name in () if cache is None else ("prefill", "decode"):
             setattr(cache, name, self._watched(getattr(cache, name)))
@@ -125,8 +125,8 @@ def tensors(sequence: SequenceInfo) -> list[Tensor]:
 
 
 def not_finite(x: Tensor, valid: Tensor | None = None) -> str | None:
-    """What tokens x [B, n, …] hold that isn't a finite number, in a word; None: nothing. With
-    `valid` [B, n], padding may hold anything."""
+    """The kind of values in tokens x [B, n, …] that aren't finite, as text; None if all are finite.
+    With `valid` [B, n], padding may hold anything."""
     if bool(torch.isfinite(x.sum(dtype=torch.float32))):
         return None
     if valid is not None and valid.shape == x.shape[:2]:

@@ -1,7 +1,7 @@
 """Decoding of a forced answer: every arm reads the same prompt and then the same tokens, one by
-one, so that all do equal work. An end token among them ends nothing.
+one, so that all do equal work. An end token among them doesn't end the answer.
 
-A prompt is read once in a process: each answer begins with a copy of what was kept of it.
+A prompt is read once in a process: each answer begins with a copy of the prompt's cache.
 
 Shapes: B batch, N new tokens, V vocabulary.
 """
@@ -34,11 +34,11 @@ T = TypeVar("T")
 SEED = 1
 """Seeds for each prompt and step, so that a method draws the same numbers in each answer."""
 CHECKED_STEPS = 4
-"""Steps after a prompt is read that are compared with those after a copy of its cache."""
+"""Steps after reading a prompt that are compared with steps after copying its cache."""
 
 
 def greedy(family: Family, prompt: Input, new_tokens: int) -> tuple[Tensor, Tensor]:
-    """The likeliest next tokens [B, N], and the logits [B, N, V] that they were chosen by."""
+    """The likeliest next tokens [B, N], and the logits [B, N, V] by which they were chosen."""
     decoding = family.prefill(*prompt)
     tokens, logits = [decoding.logits.argmax(-1, keepdim=True)], [decoding.logits]
     while len(tokens) < new_tokens:
@@ -59,8 +59,8 @@ def forced(family: Family, prompt: Input, tokens: Tensor) -> Tensor:
 
 
 class ForcedAnswers:
-    """Answers of `steps` steps to one prompt that no method has read before. The tokens of each are
-    the prompt's at random, so that hardly a step repeats another's input."""
+    """Answers of `steps` steps to one prompt that no method has read before. Their tokens are drawn
+    at random from the prompt, so that steps rarely repeat an input."""
 
     def __init__(self, inputs: PerturbedInputs, steps: int) -> None:
         self.inputs, self.steps = inputs, steps
@@ -75,20 +75,20 @@ class ForcedAnswers:
         return self.answers[number][:, step : step + 1]
 
     def drawn(self, count: int) -> Tensor:
-        """[B, count] tokens of the prompt. No seed decides them."""
+        """[B, count] tokens of the prompt, drawn without a seed."""
         ids, _ = self.prompt
         return ids[:, self.inputs.random.choices(range(ids.shape[1]), k=count)]
 
 
 @dataclass(eq=False)
 class DecodingArm(Arm):
-    """One timed step of decoding with `method` in the model, independent of the number that it is
-    called with: an answer's steps follow one another after the prompt, whose cache is copied
-    untimed, and then the next answer begins. Arms of the same `answers` that make equally many
-    calls since their last `reset` read equal tokens.
+    """One timed step of decoding with `method` in the model, independent of the number given to the
+    call: an answer's steps follow one another after the prompt, whose cache is copied untimed, and
+    then the next answer begins. Arms of the same `answers` read equal tokens if they have made the
+    same number of calls since their last `reset`.
 
     kept          the prompt as it was read, before any step
-    number, step  the answer in hand, and how many of its steps have been taken
+    number, step  the current answer, and the number of its steps taken
     prefill_ns    nanoseconds of reading the prompt
     copy_ns       nanoseconds of the last copy
     """
@@ -109,10 +109,11 @@ class DecodingArm(Arm):
         self.decoding, self.number = None, len(self.answers.answers)
 
     def draw(self, i: int, calls: int) -> Drawn:
-        return [None] * calls  # the tokens follow from how many calls an arm has made
+        return [None] * calls  # the tokens follow from the number of calls that an arm has made
 
     def twin(self) -> Method | None:
-        """None also for one without its own cache, which reads new tokens as vanilla does."""
+        """None also for a twin without its own cache, which reads new tokens in the same way as
+        vanilla."""
         twin, (ids, _) = super().twin(), self.answers.prompt
         workload = self.family.workload(ids.shape[1], len(ids))
         return None if twin is None or twin.kv_cache(workload) is None else twin
@@ -133,7 +134,7 @@ class DecodingArm(Arm):
         return self.answers.steps
 
     def drawn(self, calls: int) -> dict[str, Tensor]:
-        """Tokens [B, calls] at random, and before the first of them a prompt."""
+        """Random tokens [B, calls], and before the first of them a prompt."""
         prompt = {} if self.decoding else {"prompt": self.answers.prompt[0]}
         return {"tokens": self.answers.drawn(calls), **prompt}
 
@@ -154,9 +155,9 @@ class DecodingArm(Arm):
             self.prepared(i)()
 
     def check_copies(self) -> None:
-        """Raises IntegrityError when steps after a copy of the cache give other logits than after
-        the prompt, or compute something else: a part of the cache is then kept outside it. What a
-        method computes once in a process must have been computed before."""
+        """Raises IntegrityError when steps after a copy of the cache give other logits than steps
+        after the prompt, or run other operations: a part of the cache is then kept outside it.
+        Anything that a method computes once in a process must have been computed before."""
         self.family.method = self.method
         fresh = self._prefilled(self.answers.prompt)
         self.kept = copied(fresh)
@@ -169,8 +170,7 @@ class DecodingArm(Arm):
             fail_check("answers otherwise after its cache is copied: it keeps some outside")
 
     def _recorded(self, decoding: Decoding, tokens: Tensor) -> tuple[Tensor, list[Any]]:
-        """Logits [steps, B, V] before the end of the tokens [B, steps], and the operations that
-        gave them."""
+        """Logits [steps, B, V] after each of the tokens [B, steps], and the operations run."""
         with Operations() as operations:
             steps = [self._step(decoding, token[:, None])() for token in tokens.unbind(1)]
         return torch.stack(steps), operations.ran
@@ -179,8 +179,7 @@ class DecodingArm(Arm):
         return torch.Size((len(self.answers.prompt[0]), 1))
 
     def check_attended(self, before: int) -> None:
-        # The decoder of an encoder-decoder is the model's own in both arms; the encoder was
-        # checked.
+        # Both arms use the model's own decoder in an encoder-decoder; the encoder was checked.
         if self.decoding is None or self.decoding.cache is not None:
             super().check_attended(before)
 
@@ -207,7 +206,7 @@ class DecodingArm(Arm):
 
 
 def copied(state: T) -> T:
-    """A deep copy of what is kept of a prompt; models and methods are shared."""
+    """A deep copy of the state after a prompt; models and methods are shared."""
     with ExitStack() as patches:
         for kind in (Family, Method, nn.Module):
             itself = patch.object(kind, "__deepcopy__", lambda shared, _: shared, create=True)
@@ -216,7 +215,7 @@ def copied(state: T) -> T:
 
 
 class Operations(TorchDispatchMode):
-    """Inside, records the operations that run, and the shapes of the tensors that they get."""
+    """Inside, records the operations that run, and the shapes of their input tensors."""
 
     supports_higher_order_operators = True
 

@@ -1,5 +1,5 @@
 """One timed call on a GPU: events on the current stream around it, the L2 cache cleared before it,
-and a look at what is still running after it."""
+and a check for work that is still running after it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ L2_TIMES = 2
 LEAST_FLUSHED_BYTES = 64 << 20
 EMPTY_CALLS = 20
 CALL_SLACK_NS, CALL_SLACK = 50_000, 0.02
-"""How long work may continue after a call: nanoseconds, plus a share of the call's time."""
+"""The time for which work may continue after a call: nanoseconds, plus a share of its time."""
 
 
 class TimedCall(NamedTuple):
@@ -25,7 +25,7 @@ class TimedCall(NamedTuple):
 
     took     between the events, on the GPU's clock
     wall     by the host's clock until every stream was idle
-    left     after the last event until every stream was idle, less what an empty call needs
+    left     after the last event until every stream was idle, minus that of an empty call
     """
 
     logits: Tensor
@@ -35,8 +35,8 @@ class TimedCall(NamedTuple):
 
 
 class GpuTimer:
-    """Times calls on the current stream. Make it before the method: it measures what an empty call
-    takes, and keeps a buffer of at least twice the L2 cache."""
+    """Times calls on the current stream. Make it before the method: it measures the time of an
+    empty call, and keeps a buffer of at least twice the L2 cache."""
 
     def __init__(self) -> None:
         self.buffer = flush_buffer()
@@ -66,15 +66,15 @@ class GpuTimer:
 
 
 def flush_buffer() -> Tensor:
-    """What is overwritten to clear the L2 cache of the current GPU."""
+    """A buffer that is overwritten to clear the L2 cache of the current GPU."""
     cache: int = getattr(torch.cuda.get_device_properties(), "L2_cache_size", 0)
     size = max(LEAST_FLUSHED_BYTES, L2_TIMES * cache)
     return torch.empty(size, dtype=torch.uint8, device="cuda")
 
 
 def check_streams(left_ns: Sequence[int], call_ns: float) -> None:
-    """Raises IntegrityError when work goes on after the last event on the current stream: it is on
-    another stream, and in no time. A median, as any call may be interrupted."""
+    """Raises IntegrityError when work continues after the last event on the current stream: it runs
+    on another stream, and isn't timed. The median decides, since any call may be interrupted."""
     left = statistics.median(left_ns or [0])
     if left > CALL_SLACK_NS + CALL_SLACK * call_ns:
         fail_check(f"works on another CUDA stream: {left / 1e6:.1f} ms after the end of each call")

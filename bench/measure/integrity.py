@@ -1,7 +1,7 @@
 """Checks that a method must pass before its numbers count.
 
 A failed check ends the cell with status `error` and the reason. docs/trust.md lists the checks, and
-what they cannot detect from within the method's own process.
+the violations that they cannot detect from within the method's own process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROJECTIONS = 64
 
 @contextmanager
 def rechecked(family: Family) -> Iterator[None]:
-    """After what runs inside, sets the family's method again and raises IntegrityError when it has
+    """At the end of the block, sets the family's method again and raises IntegrityError if it has
     changed weights."""
     method, weights = family.method, _weight_sums(family)
     family.calls = 0
@@ -65,8 +65,8 @@ def check_attention_ran(family: Family, before: int = 0) -> None:
 
 
 def projected(logits: Tensor) -> list[float]:
-    """Random projections of all logits, the same of each tensor of this size: two answers differ
-    about as much as their projections."""
+    """Random projections of all logits, the same ones for each tensor of this size: two answers
+    differ about as much as their projections."""
     logits = logits.float().flatten().cpu()
     generator = torch.Generator().manual_seed(0)
     signs = torch.randint(0, 2, (PROJECTIONS, len(logits)), generator=generator) * 2.0 - 1
@@ -79,7 +79,7 @@ def _weight_sums(family: Family) -> list[float]:
 
 @contextmanager
 def unchanged(given: Sequence[Tensor], name: str) -> Iterator[None]:
-    """Raises IntegrityError when what runs inside has changed the tensors that it was given."""
+    """Raises IntegrityError at the end of the block if it has changed the `given` tensors."""
     before = [x.clone() for x in given]
     yield
     if not all(torch.equal(a, b) for a, b in zip(before, given, strict=True)):

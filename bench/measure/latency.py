@@ -28,7 +28,7 @@ from bench.request.cell import Cell
 
 
 def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]:
-    """Samples of both arms and how they were taken, in nanoseconds. In a further process the
+    """Samples of both arms in nanoseconds, and details of the sampling. In a further process the
     request has its `share` of the pairs. With `outside`, vanilla answers the supervisor."""
     cell, family, process, load_ns = loaded(request)
     inputs = PerturbedInputs(arms.longest_inputs(cell, family, arms.INPUTS))
@@ -46,7 +46,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
         if "share" in request:
             with integrity.rechecked(family):
                 calls = 1
-                if method(0) < outside.LONG_NS:  # of longer calls the first process's counts
+                if method(0) < outside.LONG_NS:  # for longer calls, only the first process counts
                     integrity.check_method(family, inputs)
                     calls = WARM_CALLS_AGAIN
                 result = both.further(PairShare(**request["share"]), calls)
@@ -57,8 +57,8 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
 
 
 def loaded(request: Mapping[str, Any]) -> tuple[Cell, Family, Process, int]:
-    """The request's cell and its model, in a process made ready to time it, and the nanoseconds
-    that it took to load. With `outside`, vanilla is in the model, and no method is imported."""
+    """The request's cell and its model, this process prepared for timing, and the nanoseconds of
+    loading. With `outside`, vanilla is in the model, and no method is imported."""
     cell = Cell.from_json(request["cell"])
     worker.keep_freed_memory(request["by_size"])
     arms.prepare(cell, timed=True)

@@ -1,4 +1,4 @@
-"""Likelihood of texts that a model is made to read after a prompt, through a method's cache.
+"""Likelihood of given texts that a model reads after a prompt, through a method's cache.
 
 Shapes: B batch, N tokens after the prompt, V vocabulary.
 """
@@ -19,10 +19,10 @@ from bench.models.decoder import DecoderFamily
 
 
 def predictions(family: Family, prompts: Input, tokens: Tensor, is_vanilla: bool) -> list[str]:
-    """For each prompt the likelihood of its tokens [B, N], as tasks.metrics.likelihood has it. A
-    method reads the prompt and then the tokens through its cache; vanilla reads all in one pass,
-    also for what a method's predictions are compared with: about the cost of one more prefill for
-    each row. Raises NotFiniteError, IntegrityError."""
+    """For each prompt the likelihood of its tokens [B, N], in the form of tasks.metrics.likelihood.
+    A method reads the prompt and then the tokens through its cache; vanilla reads all in one pass,
+    also as the reference of a method's predictions: about the cost of one more prefill for each
+    row. Raises NotFiniteError, IntegrityError."""
     exact = exactly(family, prompts, tokens)
     if is_vanilla:
         return _json(nll=_nll(exact, tokens))
@@ -44,9 +44,9 @@ def exactly(family: Family, prompts: Input, tokens: Tensor) -> Tensor:
 def reading(
     family: Family, decoding: Decoding, tokens: Tensor, exact: Tensor, *, is_vanilla: bool = False
 ) -> Generator[Tensor, None, list[str]]:
-    """Has a prompt that was read followed by tokens [B, N]: in one pass where the method's cache
-    reads them as single ones, else by yielding the next [B, 1] to read. Returns the predictions,
-    compared with `exactly`'s, which are vanilla's. Raises NotFiniteError."""
+    """Reads tokens [B, N] after a prompt: in one pass if the method's cache gives the same logits
+    as for single tokens, else by yielding the next [B, 1] to read. Returns the predictions,
+    compared with vanilla's from `exactly`. Raises NotFiniteError."""
     if is_vanilla:
         return _json(nll=_nll(exact, tokens))
     first, at_once = decoding.logits[:, None], None

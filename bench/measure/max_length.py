@@ -1,5 +1,5 @@
-"""Whether one forward of the method, or one training step where the measure is of training, fits in
-memory at a length, on random token ids."""
+"""Checks whether one forward of the method, or one training step if the measure is of training,
+fits in memory at a length, on random token ids."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
 
 
 def random_inputs(cell: Cell, family: Family, rows: int, length: int) -> Input:
-    """Ids [rows, length] without padding, of which the first are VIP tokens."""
+    """Ids [rows, length] without padding; the first tokens are VIP."""
     config: Any = family.model.config
     ids = torch.randint(2, config.vocab_size, (rows, length)).to(cell.device["kind"])
     vip = torch.zeros_like(ids, dtype=torch.bool)

@@ -1,8 +1,8 @@
 """Peak memory of one arm in a separate process: one cold forward, then VmHWM, the kernel's
 high-water mark of resident memory.
 
-The kernel counts a process's pages in batches, one per processor, and its high-water mark lacks
-what is still in them: up to 128 KiB per processor. A small peak is therefore measured repeatedly,
+The kernel counts a process's pages in batches, one per processor, and its high-water mark lacks the
+pages still in them: up to 128 KiB per processor. A small peak is therefore measured repeatedly,
 with the batch filled to a different page each time, and the greatest value counts.
 """
 
@@ -37,20 +37,21 @@ from methods.base import KVCache, SequenceInfo, Workload
 
 Work = Callable[[], object]
 
-WARM_UP_TOKENS = 64  # of the forward that loads code pages and pools before the base is read
+WARM_UP_TOKENS = 64  # for the forward that loads code pages and pools before the base is read
 SAMPLE_S = 1e-3
 PAGE = os.sysconf("SC_PAGE_SIZE")
 BATCH = max(32, 2 * (os.cpu_count() or 1))  # pages, as in the kernel's lib/percpu_counter.c
 HIDDEN_FRAC = 0.005
-"""Share of a peak that the batches may hide. It decides how often the peak is measured."""
+"""Share of a peak that the batches may hide. It determines the number of measurements."""
 MOST_PHASES = 32
 COUNTED_STEPS = 3
-"""At the end of an answer. In the median one of them no storage grows, which reads all of it."""
+"""Steps at the end of an answer. Growing a storage reads all of it; this doesn't happen in their
+median step."""
 
 
 def measure(request: dict[str, Any], report: worker.Report) -> Row:
-    """Bytes beyond the loaded model that one forward needs at its peak, and what the cache costs
-    that tokens are decoded from."""
+    """Bytes beyond the loaded model that one forward needs at its peak, and the costs of the cache
+    from which tokens are decoded."""
     cell = Cell.from_json(request["cell"])
     on_gpu = cell.device["kind"] == "cuda"
     used_before = gpu.used_bytes() if on_gpu else None
@@ -74,7 +75,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Row:
         forward = partial(arms.first_token, family, ids, sequence)
         result |= cuda_peak(forward, used_before) if on_gpu else host_peak(forward)
         if cell.new_tokens:
-            # What reads this process's resident memory; None where it can't be read exactly.
+            # Function for this process's resident memory; None if it can't be read exactly.
             on_cpu = resident_bytes if can_reset() else None
             reader = torch.cuda.memory_allocated if on_gpu else on_cpu
             result |= columns(family, ids, sequence, cell.new_tokens, reader)
@@ -88,7 +89,7 @@ def touch_weights(family: Family) -> None:
 
 
 def first_tokens(ids: torch.Tensor, sequence: SequenceInfo) -> Input:
-    """The first tokens of each row. The first one is made VIP where no VIP token is among them."""
+    """The first tokens of each row. If no VIP token is among them, the first one is made VIP."""
     valid, vip = (
         None if x is None else x[:, :WARM_UP_TOKENS].clone() for x in (sequence.valid, sequence.vip)
     )
@@ -100,7 +101,7 @@ def first_tokens(ids: torch.Tensor, sequence: SequenceInfo) -> Input:
 def host_peak(forward: Work) -> Row:
     if not can_reset():
         return sampled_peak(forward)
-    gc.freeze()  # each measurement collects, and needs only look at what forwards leave behind
+    gc.freeze()  # each measurement collects, and needs to check only the objects that forwards make
     base, cold = peak(forward)
     _, warm = peak(forward)
     for start in batch_starts(warm):
@@ -117,18 +118,18 @@ def host_peak(forward: Work) -> Row:
 
 
 def batch_starts(peak_bytes: int) -> list[int]:
-    """Pages that the kernel's batch is filled with before each further measurement of a peak of
-    this size: evenly spaced, and as many that at most HIDDEN_FRAC of it stays hidden."""
+    """Numbers of pages put into the kernel's batch before each further measurement of a peak of
+    this size: evenly spaced, so that at most HIDDEN_FRAC of it stays hidden."""
     hidden = BATCH * PAGE * torch.get_num_threads()
     phases = min(MOST_PHASES, math.ceil(hidden / max(1.0, HIDDEN_FRAC * peak_bytes)))
     return [BATCH * phase // phases for phase in range(1, phases)]
 
 
 def peak(work: Work, start: int = 0) -> tuple[int, int]:
-    """Resident bytes before the work, and how far they rise above that; `start` is the number of
+    """Resident bytes before the work, and their largest rise during it; `start` is the number of
     pages that the kernel's batch already holds."""
     base = resident_bytes()
-    gc.disable()  # it would run at another moment in each process, and change the peak
+    gc.disable()  # it would run at different moments in each process, and change the peak
     with touched(start):
         reset_high_water_mark()
         work()
@@ -162,8 +163,8 @@ def sampled_peak(forward: Work) -> Row:
 
 
 def check_high_water_mark(forward: Work, peak_bytes: int) -> None:
-    """Raises IntegrityError when a forward resets the high-water mark: a larger amount than its
-    peak, resident before it, must still show in the mark after it."""
+    """Raises IntegrityError when a forward resets the high-water mark: an amount larger than its
+    peak that was resident before it must still be included in the mark after it."""
     slack = BATCH * torch.get_num_threads()
     before = peak_bytes // PAGE + 4 * slack
     base = resident_bytes()
@@ -175,10 +176,10 @@ def check_high_water_mark(forward: Work, peak_bytes: int) -> None:
 
 
 def cuda_peak(forward: Work, used_before: int | None = None) -> Row:
-    """Device bytes by torch's allocator above what is allocated before the forward, and those of
-    the process by the driver: torch keeps what it has reserved, so that they are its peak.
-    `used_before`: those of the whole GPU before this process used it, for a driver that can't tell
-    processes apart. A forward before it allocates the libraries' workspaces, which stay."""
+    """Peak device bytes of torch's allocator beyond those allocated before the forward, and the
+    process's bytes by the driver: torch keeps reserved memory, so these are its peak.
+    `used_before`: bytes in use on the whole GPU before this process used it, for drivers that can't
+    distinguish processes. A forward before it allocates the libraries' workspaces, which stay."""
     forward()
     columns: Row = {
         "mem_method": "cuda_allocator",
@@ -230,10 +231,10 @@ def reset_high_water_mark() -> None:
 
 
 def resident_bytes() -> int:
-    """Return freed memory to the kernel; the resident bytes as the high-water mark counts them.
+    """Return freed memory to the kernel, and return the resident bytes by the high-water mark.
 
-    Allocating and freeing a known number of pages empties the kernel's batch; what the mark shows
-    beyond them is resident without them.
+    Allocating and freeing a known number of pages empties the kernel's batch; the mark minus these
+    pages is the resident memory without them.
     """
     gc.collect()
     ctypes.CDLL("libc.so.6").malloc_trim(0)
@@ -246,7 +247,7 @@ def resident_bytes() -> int:
 
 @contextlib.contextmanager
 def touched(pages: int) -> Iterator[None]:
-    """Keeps that many more pages resident inside."""
+    """Inside, keeps `pages` more pages resident."""
     if not pages:
         yield
         return
@@ -269,7 +270,7 @@ def columns(
     resident_bytes: Callable[[], int] | None,
 ) -> Row:
     """The cache's columns after the prompts ids [B, n] and `new_tokens` − 1 steps, whose tokens are
-    the prompt's in their order. `resident_bytes` reads this process's memory with and without the
+    the prompt's in order. `resident_bytes` reads this process's memory with and without the
     cache; None: it can't be read."""
     decoding = family.prefill(ids, sequence)
     if decoding.cache is None:
@@ -293,7 +294,7 @@ def columns(
 
 
 class CacheCount:
-    """Counts what a cache holds and what new tokens read of it, from the end of a prompt on."""
+    """Counts the bytes that a cache holds and that new tokens read, from the end of a prompt on."""
 
     def __init__(self, decoding: Decoding) -> None:
         assert decoding.cache is not None
@@ -302,8 +303,8 @@ class CacheCount:
         self.reported_pct: list[float] = []
 
     def step(self, token: Tensor) -> None:
-        """Reads the next token [B, 1], and compares the bytes that this read with those that the
-        cache reports."""
+        """Reads the next token [B, 1], and compares the counted bytes with those that the cache
+        reports."""
         counted, reported = bytes_read.counted_and_reported(self.decoding, token)
         self.reported_pct += [100 * reported / counted] if counted else []
 
@@ -323,14 +324,14 @@ class CacheCount:
 
 
 def held_bytes(cache: KVCache) -> int:
-    """Storage of all tensors that a cache holds, each once: a view counts as all that it keeps
-    from being freed."""
+    """Bytes of storage of all tensors that a cache holds, each counted once: a view counts as the
+    whole storage that it keeps."""
     storages = [tensor.untyped_storage() for tensor in cache.held()]
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
 def entries(cache: KVCache) -> float | None:
-    """Entries of each key head, the mean over layers; None for a cache that isn't made of
+    """Entries of a key head, the mean over layers; None for a cache that isn't made of
     `methods.parts.kv_cache.Entries`."""
     sizes = [getattr(layer, "size", None) for layer in getattr(cache, "layers", {}).values()]
     known = [size for size in sizes if size is not None]

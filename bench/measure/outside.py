@@ -1,7 +1,7 @@
 """Calls that the supervisor times by its own clock, from its request to the answer.
 
-The method's process answers some after its pairs. So does a process that never imports the method,
-with vanilla, which also draws the inputs: no process sees one before it is asked for its answer.
+The method's process answers some calls after its pairs. A process with vanilla, which never imports
+the method, does too and draws the inputs: no process sees an input before its answer is requested.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from bench.measure.perturbed_inputs import Input
 from bench.measure.timed_call import Arm
 
 SAMPLE_NS = 10_000_000
-"""Shorter calls are grouped into samples of this length, well above what a message takes."""
+"""Shorter calls are grouped into samples of this length, well above the time of a message."""
 SAMPLES, PAIRS_PER_SAMPLE = 4, 3
 """Samples of each arm in each process, at most one for every three pairs. One more before them
 warms the caches and is dropped."""
 LONG_NS, LONG_SAMPLES = 1_000_000_000, 1
-"""Samples of calls from this length on, none of which is dropped."""
+"""Number of samples for calls of at least this length; none of them is dropped."""
 ALONE_SAMPLES = 12
-"""Samples of short calls where one process times all pairs, at most one for every pair: no other
-process evens out what runs next to it."""
+"""Samples of short calls if one process times all pairs, at most one for every pair: there are no
+other processes to average out disturbances."""
 WARM_CALLS = 1
 """Warm-up calls of vanilla in its separate process, before the supervisor requests samples."""
 
@@ -51,8 +51,8 @@ def time_here(
     timed: Mapping[str, Any],
     scored: Input | None = None,
 ) -> None:
-    """Have the supervisor time this process's method, whose pairs are `timed`. Of long calls, and
-    on a GPU, where vanilla's process has to load the model itself, the first process alone."""
+    """Have the supervisor time this process's method, whose pairs are `timed`. For long calls, and
+    on a GPU, where vanilla's process has to load the model itself, only in the first process."""
     fastest = min(*timed["samples_ns"], *timed["base_samples_ns"])
     if share.process and (method.device == "cuda" or fastest >= LONG_NS):
         return
@@ -78,7 +78,7 @@ def serve(link: int, arm: Arm, scored: Input | None = None) -> None:
             except EOFError:
                 return
             request, content = message[:4], message[4:]
-            reply = b""  # how long a message takes
+            reply = b""  # measures the time of a message
             if request == b"stop":
                 return
             if request == b"draw":

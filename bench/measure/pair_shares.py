@@ -23,10 +23,10 @@ LONG_PAIR = 0.25
 
 @dataclass(frozen=True)
 class PairShare:
-    """What process number `process` times: `pairs` with vanilla, then `twin_pairs` with the exact
+    """The share of process number `process`: `pairs` with vanilla, then `twin_pairs` with the exact
     twin, each sample a group of `calls` calls. Earlier processes time `done` pairs with vanilla and
-    `ahead` of either kind, all processes `total` of either. `reason`: why one process times all;
-    `note`: how long it takes all of them."""
+    `ahead` of both kinds, all processes `total` of both. `reason`: why one process times all;
+    `note`: how long all processes take."""
 
     pairs: int
     total: int
@@ -41,8 +41,8 @@ class PairShare:
 
 @dataclass(frozen=True)
 class PairCost:
-    """Seconds of a pair with vanilla, of one with the exact twin (0: there is none), and of a
-    further process beside its pairs."""
+    """Seconds of a pair with vanilla, of the start of a further process, and of a pair with the
+    exact twin (0: there is none)."""
 
     pair_s: float
     startup_s: float
@@ -50,9 +50,9 @@ class PairCost:
 
 
 def plan_shares(plan: MeasurePlan, cost: PairCost, calls: int) -> list[PairShare]:
-    """The share of each process. Half as many pairs are with the twin as with vanilla; where that
-    leaves too few for several processes, each times one pair with the twin. Fewer processes are
-    planned rather than fewer pairs than decide."""
+    """The share of each process. There are half as many pairs with the twin as with vanilla; if
+    this leaves too few pairs for several processes, each times one pair with the twin. The number
+    of processes is reduced before the number of pairs falls below that of a decision."""
     most, budget_s = plan.processes, plan.budget_s
     if plan.long_pairs and cost.pair_s > LONG_PAIR_S:
         plan = replace(plan, pairs=min(plan.pairs, plan.long_pairs))
@@ -61,7 +61,7 @@ def plan_shares(plan: MeasurePlan, cost: PairCost, calls: int) -> list[PairShare
     elif cost.pair_s > LONG_PAIR * budget_s:
         reason = f"a pair takes {cost.pair_s:.1f} s of a budget of {budget_s:.0f} s"
     else:
-        # Two processes show no deviation between processes that an interval could be made of.
+        # Two processes are too few to estimate an interval from their deviation.
         for n in range(most, 2, -1):
             least = max(n * MIN_PAIRS, DECIDING_PAIRS)
             for twin_pairs in (_half, lambda pairs, n=n: n):
@@ -78,19 +78,19 @@ def plan_shares(plan: MeasurePlan, cost: PairCost, calls: int) -> list[PairShare
 
 
 def _half(pairs: int) -> int:
-    """Of so many pairs with vanilla, and no fewer than an interval needs."""
+    """Half the number of pairs with vanilla, but at least the number that an interval needs."""
     return min(pairs, max(DECIDING_PAIRS, pairs // 2))
 
 
 def _most_pairs(most: int, seconds: float, cost: PairCost, twin_pairs: Callable[[int], int]) -> int:
-    """Pairs with vanilla, up to `most`, that fit with the pairs with the twin that go with them."""
+    """Pairs with vanilla, up to `most`, that fit into `seconds` with their pairs with the twin."""
     return sum(n * cost.pair_s + twin_pairs(n) * cost.twin_s <= seconds for n in range(1, most + 1))
 
 
 def _divided(
     n: int, pairs: int, twin_pairs: int, calls: int, cost: PairCost, reason: str | None = None
 ) -> list[PairShare]:
-    """The shares of `n` processes, with a note where all of them take long."""
+    """The shares of `n` processes, with a note if all of them together take long."""
     twin_pairs, note = twin_pairs if cost.twin_s else 0, ""
     seconds = pairs * cost.pair_s + twin_pairs * cost.twin_s + (n - 1) * cost.startup_s
     if seconds >= WORTH_SAYING_S:

@@ -68,8 +68,8 @@ class PairSamples:
 
     @property
     def without_waits(self) -> bool:
-        """Whether paired ratios vary less once waits for a processor are left out. With several
-        threads, those of the main thread are not enough."""
+        """Whether paired ratios vary less without waits for a processor. Always false with several
+        threads, since only the waits of the main thread are known."""
         if torch.get_num_threads() > 1 or not any(a.waited_ns + b.waited_ns for a, b in self.pairs):
             return False
         with_waits = [math.log(max(1, a.wall_ns) / max(1, b.wall_ns)) for a, b in self.pairs]
@@ -82,7 +82,7 @@ class PairSamples:
         return {"samples_ns": method_ns, "base_samples_ns": base_ns, "pair_order": self.order}
 
     def fields_to_vanilla(self) -> dict[str, Any]:
-        """As `fields`, of a comparison with vanilla, which has equal pairs too."""
+        """As `fields`, for a comparison with vanilla, which also has pairs of equal arms."""
         first, second = self.sides(self.aa)
         return {
             **self.fields(),
@@ -111,8 +111,8 @@ def sample_pairs(
     progress: Callable[[int], None],
     aa_every: float = math.inf,
 ) -> PairSamples:
-    """The share's pairs, in an order that `coin` decides, both arms on the same new input; every
-    `aa_every`-th pair is one of the base with itself. Raises IntegrityError."""
+    """The share's pairs, in an order decided by `coin`, both arms on the same new input; every
+    `aa_every`-th pair times the base against itself. Raises IntegrityError."""
     calls = share.calls
     first_pair = share.done + max(0, share.done - 1) // (AA_EVERY - 1)
     samples = PairSamples()

@@ -14,16 +14,16 @@ from methods.base import SequenceInfo
 Input = tuple[Tensor, SequenceInfo]
 
 TRIES = 16
-"""More find no other arrangement: all tokens are equal."""
+"""Further tries would find no other arrangement: all tokens are equal."""
 REPLACED = 4
-"""Tokens of a row that are replaced at each use. One would leave a row of two kinds of tokens some
-ten thousand arrangements, of which a few hundred calls meet some twice."""
+"""Tokens of a row that are replaced at each use. With one, a row of two kinds of tokens has some
+ten thousand arrangements, and a few hundred calls would use some of them twice."""
 
 
 class PerturbedInputs:
-    """Batches whose document tokens are rotated anew at each use: the same tokens at the same cost,
-    but no call sees an earlier call's input, of this process or another: no seed decides them. The
-    memory is reused, as in a served model."""
+    """Batches whose document tokens are rotated at each use, without a seed: the same tokens at the
+    same cost, but no call sees the input of an earlier call in this process or another. The memory
+    is reused, as in a served model."""
 
     def __init__(self, batches: Sequence[Input]):
         self.batches = batches
@@ -33,7 +33,7 @@ class PerturbedInputs:
 
     @property
     def tokens(self) -> float:
-        """Tokens of a row, padding included: the mean over the batches."""
+        """Mean number of tokens of a row over the batches, padding included."""
         return fmean(ids.shape[1] for ids, _ in self.batches)
 
     def current(self, i: int) -> Input:
@@ -51,8 +51,8 @@ class PerturbedInputs:
         return self.batches[i]
 
     def perturbed(self, i: int, drawn: Tensor | None = None) -> Input:
-        """Batch i with its document tokens rotated, and a few of them replaced by others; or with
-        ids that were drawn before."""
+        """Batch i with its document tokens rotated and a few of them replaced; or with the ids
+        `drawn` before."""
         if drawn is not None:
             return self.put(i, drawn)
         i %= len(self.batches)
@@ -65,9 +65,9 @@ class PerturbedInputs:
         return self.batches[i]
 
     def _new(self, tokens: Tensor, last: Tensor) -> Tensor:
-        """The tokens rotated, and REPLACED of them by ones of another value: most unlike those of
-        `last`, as a model may not see a few; different even where nearly all are equal, as in an
-        image of a few lines."""
+        """The tokens rotated, and REPLACED of them replaced by other values. Most tokens differ
+        from those of `last`, since a model may overlook a few; the result differs even if nearly
+        all tokens are equal, as in an image of a few lines."""
         most, best = 0, tokens
         for _ in range(TRIES):
             new = tokens.roll(self.random.randrange(len(tokens)))

@@ -33,9 +33,9 @@ from tasks.loading.continuation import Continued
 
 
 def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
-    """Answers each row of the cell that isn't among the `done` of its setting, 0. Returns the
-    tokens of a row before and after truncation, and as `scored` the longest answered texts with the
-    first logits that the method gave for them."""
+    """Answers each row of the cell that isn't in `done` for its setting, 0. Returns the tokens of a
+    row before and after truncation, and as `scored` the longest answered texts with the method's
+    first logits for them."""
     cell = Cell.from_json(request["cell"])
     family, asked = loaded(cell, arms.method_of(cell))
     task, encoded, texts = asked.task, asked.encoded, len(asked.rows)
@@ -73,7 +73,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         group = [*arms.batches(asked.by_length(range(texts)), cell.batch)][-1]
         batch = arms.collate([encoded[i] for i in group], cell.device["kind"])
         with torch.inference_mode(), finite.watched(family):
-            # Twice: by how much they differ is the method's own randomness.
+            # Twice: the difference shows the method's own randomness.
             first = [integrity.projected(arms.first_token(family, *batch)) for _ in range(2)]
             scored = {"texts": group, "answers": first}
     tokens_in = sum(row.tokens_in for row in encoded)
@@ -95,13 +95,13 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a cell asks of its model.
+    """The texts and questions that a cell gives to its model.
 
     task     the cell's
-    rows     of each text, one for each question on it
+    rows     the rows of each text, one for each question
     encoded  the texts, with their first questions
     later    token ids of the further questions on each text
-    hashes   of all ids that are read for a text
+    hashes   hashes of all ids that are read for a text
     """
 
     task: Task
@@ -131,7 +131,7 @@ class Asked:
         )
 
     def by_length(self, texts: Iterable[int]) -> list[int]:
-        """The shortest first: texts of similar length share a batch, to keep padding small."""
+        """Shortest texts first: those of similar length share a batch, to keep padding small."""
         return sorted(texts, key=lambda i: len(self.encoded[i].ids))
 
     def records(self, text: int, answers: Sequence[str], **more: Any) -> list[dict[str, Any]]:
@@ -143,7 +143,7 @@ class Asked:
                 "input_sha256": self.hashes[text],
                 "tokens_in": encoded.tokens_in,
                 "prediction": self.task.spell(row, self.task.ended(answer)),
-                # The process that scores has the answers.
+                # The right answers are in the process that scores.
                 **({"removed": removed} if (removed := encoded.removed) else {}),
                 **more,
             }
@@ -152,7 +152,7 @@ class Asked:
 
 
 def loaded(cell: Cell, method: Method) -> tuple[Family, Asked]:
-    """The cell's model with a method, and what it is asked. Raises RequestError, Unsupported."""
+    """The cell's model with a method, and its questions. Raises RequestError, Unsupported."""
     arms.prepare(cell)
     task, family = cell.build_task(), arms.load(cell, method)
     arms.check_fit(cell, task, family)
@@ -181,14 +181,14 @@ def _timed(prefill: Prefill, taken_ns: list[int]) -> Prefill:
 def known_words(
     task: Task, rows: Sequence[Row], encoded: Sequence[Encoded], tokenizer: Any
 ) -> columns.Row:
-    """How well the tokenizer knows the rows' words; no columns for a task that has its own ids."""
+    """Columns on the words that the tokenizer knows; none for a task that has its own ids."""
     if task.vocabulary is not None:
         return {}
     words = sum(_words(*pair, tokenizer) for pair in zip(rows, encoded, strict=True))
     tokens_in = sum(row.tokens_in for row in encoded)
     found: columns.Row = {"tokens_per_word": tokens_in / words if words else None}
     unknown = getattr(tokenizer, "unk_token_id", None)
-    # Some tokenizers without unknown tokens give another special one's id.
+    # Some tokenizers without an unknown token give the id of another special token.
     if unknown is not None and unknown not in (tokenizer.eos_token_id, tokenizer.pad_token_id):
         ids = [token for row in encoded for token in row.ids]
         found["unknown_tokens_frac"] = ids.count(unknown) / len(ids)
@@ -196,14 +196,14 @@ def known_words(
 
 
 def _words(row: Row, encoded: Encoded, tokenizer: Any) -> int:
-    """The words of a row; of one that is written or cut for a length, those that are read."""
+    """The words of a row; if it is generated or cut for a length, only the words that are read."""
     if isinstance(row, GeneratedRow) or isinstance(encoded, Continued):
         return len(tokenizer.decode(encoded.ids, skip_special_tokens=True).split())
     return len(row.query.split()) + len(row.document.split())
 
 
 def _continuations(encoded: Sequence[Encoded]) -> list[Sequence[int]]:
-    """Those that the model reads after the prompts; none where it generates answers."""
+    """Token ids that the model reads after each prompt; none if it generates answers."""
     return [row.continuation for row in encoded if isinstance(row, Continued)]
 
 

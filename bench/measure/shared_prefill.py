@@ -32,14 +32,14 @@ from tasks.base import Encoded
 from tasks.loading.continuation import Continued
 
 ROOM = 2
-"""Bytes of a row as multiples of its keys and values in full: a second layout of them, and copies
-while a cache grows."""
+"""Bytes of a row as a multiple of its full keys and values: there may be a second layout, and
+copies while a cache grows."""
 
 
 def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
-    """Answers for each of `cells`, equal in all but their method, the texts that aren't `done`:
-    for each cell, pairs of a row's id and the hash of its input. Returns the number of each cell
-    whose method failed, with the reason: it has no prediction for some texts."""
+    """Answers for each of `cells`, which differ only in their method, the texts that aren't `done`
+    (for each cell, pairs of a row's id and the hash of its input). Returns the number of each cell
+    whose method failed, with the reason: it lacks predictions for some texts."""
     cells = [Cell.from_json(text) for text in request["cells"]]
     cell = cells[0]
     family, asked = quality.loaded(cell, arms.vanilla())
@@ -81,8 +81,8 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
 def checked_methods(
     cells: Sequence[Cell], family: Family
 ) -> tuple[dict[int, Method], dict[int, str]]:
-    """The methods of cells that are equal in all else, by number, without vanilla; and the reasons
-    of those that can't be measured. Raises the reason where there is one cell."""
+    """The methods of cells that differ only in them, by number, without vanilla; and the reasons
+    why some can't be measured. If there is only one cell, its reason is raised."""
     cell = cells[0]
     texts = arms.timed_texts(cell)
     encoded = arms.inputs(cell, cell.build_task(), family.tokenizer, texts).encoded
@@ -98,15 +98,15 @@ def checked_methods(
 
 
 def drop(dropped: dict[int, str], number: int, error: Exception, cells: int) -> None:
-    """Adds the reason of a cell that can't be measured; raises it where it is the only one."""
+    """Adds the reason why a cell can't be measured; raises it if there is only one cell."""
     if cells == 1:
         raise error
     dropped[number] = f"{type(error).__name__}: {error}"
 
 
 def checked_method(cell: Cell, family: Family, encoded: Sequence[Encoded]) -> Method:
-    """The cell's method. Raises Unsupported where it can't read the model's longest text, or reads
-    all of it."""
+    """The cell's method. Raises Unsupported if it can't read the longest text, or leaves nothing
+    of it out."""
     method = arms.method_of(cell)
     if reason := refusal(method, family.workload(cell.length, cell.batch)):
         raise Unsupported(reason)
@@ -119,16 +119,16 @@ def checked_method(cell: Cell, family: Family, encoded: Sequence[Encoded]) -> Me
 
 
 def _free_bytes(cell: Cell, limit: int | None) -> int | None:
-    """Memory of the device that this process may still allocate; None: any. `limit` is the
-    process's own on the CPU."""
+    """Bytes on the device that this process may still allocate; None: no limit. `limit` is that of
+    the process on the CPU."""
     if cell.device["kind"] == "cuda":
         return torch.cuda.mem_get_info()[0]
     return None if limit is None else limit - linux.status_bytes("VmData")
 
 
 def _rows_that_fit(free: int | None, family: DecoderFamily, asked: Asked, new: int) -> int:
-    """The rows whose caches fit in half of the `free` bytes; the other half is left to a prompt
-    that is read."""
+    """The number of rows whose caches fit in half of the `free` bytes; the other half is left for
+    reading a prompt."""
     if free is None:
         return sys.maxsize
     later = max(sum(len(ids) + new for ids in texts) for texts in asked.later)
@@ -141,7 +141,7 @@ def _rows_that_fit(free: int | None, family: DecoderFamily, asked: Asked, new: i
 @dataclass
 class _Answering:
     """A row that answers a text for a setting: `wanted` [1, t] are the tokens that it reads next,
-    `answers` what `conversation` returned at its end."""
+    `answers` the result of `conversation` at its end."""
 
     setting: int
     text: int
@@ -165,7 +165,7 @@ class Pool:
 
     send     called with the numbers of a setting and a text, and the answers
     most     rows at a time; halved where memory runs out
-    methods  of the settings, by number
+    methods  methods of the settings, by number
     vanilla  settings that are vanilla
     dropped  settings whose method failed, with the reason
     queue    texts to read, each with a setting; those of a text follow one another
@@ -195,7 +195,7 @@ class Pool:
             except Exception as error:
                 if worker.memory_status(error) is None:
                     raise
-                failed = error.with_traceback(None)  # which would keep what the failed call holds
+                failed = error.with_traceback(None)  # would keep the tensors of the failed call
             if failed:
                 self._split(failed)
 
@@ -208,7 +208,7 @@ class Pool:
 
     def _split(self, error: Exception) -> None:
         """Empties the pool and halves the number of rows at a time. The texts are read again. A
-        setting of which a single row doesn't fit is dropped."""
+        setting is dropped if a single row of it doesn't fit."""
         count = len(self.active) + self.reading
         pairs = sorted((each.text, each.setting) for each in self.active)
         self.active, self.queue = [], pairs + self.queue

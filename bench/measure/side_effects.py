@@ -61,7 +61,7 @@ STATE: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "anomaly detection": (torch.is_anomaly_enabled, torch.set_anomaly_enabled),
     "torch's attention function": _attribute(functional, "scaled_dot_product_attention"),
 }  # fmt: skip
-"""Name → how to read it, how to set it."""
+"""Name → functions that read it and set it."""
 
 
 def snapshot() -> dict[str, Any]:
@@ -69,7 +69,7 @@ def snapshot() -> dict[str, Any]:
 
 
 def restore(before: dict[str, Any]) -> list[str]:
-    """Put back what differs from a snapshot; its names."""
+    """Restore the state that differs from a snapshot. Returns the names of the differences."""
     changed = [name for name, (read, _) in STATE.items() if read() != before[name]]
     for name in changed:
         STATE[name][1](before[name])
@@ -103,7 +103,7 @@ def check_processes() -> None:
                 fail_check("works in another process: this one has children")
 
 
-# The error of a failed integrity check. It is recorded, as a method may catch it.
+# The error of a failed integrity check. It is recorded, since a method may catch it.
 
 
 class IntegrityError(Exception):
@@ -114,7 +114,7 @@ _failures: list[str] = []
 
 
 def fail_check(reason: str) -> NoReturn:
-    """Raises IntegrityError and records it, as a method may catch what is raised below it."""
+    """Raises IntegrityError and records it, since a method may catch errors raised below it."""
     _failures.append(f"integrity check failed: {reason}")
     raise IntegrityError(_failures[-1])
 

@@ -1,4 +1,4 @@
-"""One timed call of a model with a method in it, and what is checked around each call."""
+"""One timed call of a model with a method in it, and the checks around each call."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from methods.base import Method
 Forward = Callable[[], Tensor]
 """A call of the model that gives logits."""
 Drawn = Sequence[Tensor | None]
-"""For each call the token ids of its input; None: the call draws them."""
+"""For each call the token ids of its input; None: the call draws its own."""
 
 MOST_CALLS = 256
-"""That the supervisor asks a process for in all."""
+"""Total number of calls that the supervisor requests from a process."""
 KEPT_LOGITS = 4096
 """Logits kept of each timed call, evenly spaced."""
 
 
 class Process:
-    """This process before its method was built: torch's global state, and on a GPU the timer and
-    the clocks. `notes` are remarks for the row."""
+    """State of this process before its method was built: torch's global state, and on a GPU the
+    timer and the clocks. `notes` are remarks for the row."""
 
     def __init__(self, device: str = "cpu") -> None:
         # A large enough operation starts all of torch's threads.
@@ -47,15 +47,15 @@ class Process:
         self.notes: list[str] = []
 
     def restore(self) -> None:
-        """Put torch's global state back; the first time that a method changed some is noted."""
+        """Restore torch's global state; the first change by a method is noted."""
         for name in side_effects.restore(self.state):
             note = f"the method changes global state: {name}"
             if note not in self.notes:
                 self.notes.append(note)
 
     def gpu_columns(self) -> dict[str, Any]:
-        """Clocks and throttling of the GPU until now, and how the L2 cache was cleared; on a CPU
-        none."""
+        """Columns on clocks and throttling of the GPU so far, and on the clearing of the L2 cache;
+        none on a CPU."""
         if self.gpu_timer is None or self.clocks is None:
             return {}
         columns = gpu.clock_columns(self.clocks, gpu.state())
@@ -63,7 +63,7 @@ class Process:
 
 
 class Answer(NamedTuple):
-    """Answer of a timed call: some of its logits, and the index of the largest of each row."""
+    """Answer of a timed call: some of its logits, and the index of each row's largest logit."""
 
     logits: Tensor
     first: Tensor
@@ -76,8 +76,8 @@ class Answer(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Nanoseconds of a call, the mean over a sample's calls: all of it, and those in which its main
-    thread waited for a processor."""
+    """Mean nanoseconds of a sample's calls: the whole time, and the time in which the main thread
+    waited for a processor."""
 
     wall_ns: int
     waited_ns: int
@@ -108,7 +108,7 @@ class Arm:
     device: str
     process: Process = field(default_factory=Process)
     in_process: ClassVar[bool] = True
-    """Whether the method computes in this process alone."""
+    """Whether the method computes only in this process."""
     took: list[int] = field(default_factory=list, init=False)
     waits: list[int] = field(default_factory=list, init=False)
     left: list[int] = field(default_factory=list, init=False)
@@ -130,8 +130,8 @@ class Arm:
         return took
 
     def check(self, i: int, logits: Tensor, attended: int) -> None:
-        """Keep the answer of call i. Raises IntegrityError for one that is no plain tensor, that is
-        the last one to an input of this shape, or that was given without a call of the method."""
+        """Keep the answer of call i. Raises IntegrityError if it isn't a plain tensor, equals the
+        last answer to an input of this shape, or was given without a call of the method."""
         check_plain_tensor(logits)
         shape = self.shape_of(i)
         if shape in self.last and torch.equal(logits, self.last[shape]):
@@ -141,16 +141,16 @@ class Arm:
         self.last[shape] = logits
 
     def shape_of(self, i: int) -> torch.Size:
-        """Of the input of call i."""
+        """Shape of the input of call i."""
         return self.inputs.current(i)[0].shape
 
     def check_attended(self, before: int) -> None:
-        """Raises IntegrityError when the timed call, before which the method had attended so often,
-        didn't run it."""
+        """Raises IntegrityError if the timed call didn't run the method; `before` is the number of
+        its attention calls before the timed call."""
         integrity.check_attention_ran(self.family, before)
 
     def of(self, method: Method) -> Self:
-        """An arm of another method at the same inputs."""
+        """An arm of another method with the same inputs."""
         return replace(self, method=method)
 
     def twin(self) -> Method | None:
@@ -158,16 +158,16 @@ class Arm:
         return self.method.exact_twin()
 
     def draw(self, i: int, calls: int) -> Drawn:
-        """New inputs of `calls` calls from number i on, for both arms of a pair."""
+        """New inputs for `calls` calls from number i on, for both arms of a pair."""
         return [self.inputs.perturbed(i + j)[0].clone() for j in range(calls)]
 
     def prepared(self, i: int, drawn: Tensor | None = None) -> Forward:
-        """What call i times, on the drawn input or on a new one."""
+        """The forward that call i times, on the drawn input or on a new one."""
         return partial(arms.first_token, self.family, *self.inputs.perturbed(i, drawn))
 
     @property
     def most_calls(self) -> int:
-        """That `answered` may make after one `read`."""
+        """The largest number of calls that `answered` may make after one `read`."""
         return MOST_CALLS
 
     def drawn(self, calls: int) -> dict[str, Tensor]:
@@ -184,8 +184,8 @@ class Arm:
         return {i: self.prepared(int(i), ids)().float() for i, ids in inputs.items()}
 
     def catch_up(self, calls: int) -> None:
-        """Does untimed what keeps it beside another arm that makes so many calls: nothing, where
-        no call depends on those before."""
+        """Brings this arm, untimed, to the state of one that makes `calls` more calls; does nothing
+        if calls don't depend on earlier ones."""
 
     def sample(self, i: int, calls: int, drawn: Drawn = ()) -> Sample:
         """Sample i, of `calls` calls."""
@@ -199,12 +199,12 @@ class Arm:
         return max(1, int(statistics.median(self.took[-3:])))
 
     def reset(self) -> None:
-        """Forget what was recorded of the calls so far."""
+        """Forget the records of the calls so far."""
         for name in ("took", "waits", "left", "faults", "wall", "given"):
             getattr(self, name).clear()
 
     def walls(self, calls: int) -> list[int] | None:
-        """The wall times, grouped like the samples; None where the clock is the host's."""
+        """The wall times, grouped like the samples; None if the host's clock times the calls."""
         starts = range(0, len(self.wall), calls)
         return [sum(self.wall[i : i + calls]) // calls for i in starts] or None
 

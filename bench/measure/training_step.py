@@ -28,11 +28,11 @@ from methods.base import Method, SequenceInfo
 
 STAGE = "training_step"
 ADAMW_OPTIONS = {"lr": 0.0, "weight_decay": 0.01, "beta2": 0.999, "eps": 1e-8}
-"""A learning rate of 0 does all the work and leaves the weights as they are for the next pair."""
+"""With a learning rate of 0, a step does all the work and leaves the weights unchanged."""
 
 
 def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]:
-    """Raw samples of both arms, in a further process those of its `share` of the pairs; with an
+    """Raw samples of both arms, in a further process only for its `share` of the pairs; with an
     `arm` in the request, that arm's peak bytes."""
     cell = Cell.from_json(request["cell"])
     arm, device = request.get("arm"), cell.device["kind"]
@@ -64,8 +64,8 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
 
 
 def start(cell: Cell, vanilla: bool = False) -> Family:
-    """The model in training mode with the cell's method, or with vanilla: as its recipe starts, or
-    as loaded where the cell has no recipe. Raises Unsupported."""
+    """The model in training mode with the cell's method, or with vanilla: with the initial weights
+    of the cell's recipe, or those of the cell if it has no recipe. Raises Unsupported."""
     if cell.recipe is not None:
         return load_for_training(cell, cell.baseline().method if vanilla else cell.method)
     method = arms.vanilla() if vanilla else arms.method_of(cell)
@@ -135,8 +135,8 @@ def peak(family: Family, batch: Batch, device: str) -> int | None:
 
 
 def second_step(family: Family, batch: Batch) -> None:
-    """A step that keeps the gradients and the optimizer's state of one before it, which is on the
-    first tokens alone."""
+    """A step with the gradients and the optimizer's state of an earlier one, which is run on the
+    first tokens only."""
     optimizer = adamw(family.model, ADAMW_OPTIONS)
     step(family, optimizer, _first_tokens(family, batch))
     step(family, optimizer, batch)

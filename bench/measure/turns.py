@@ -1,9 +1,9 @@
-"""Times several methods in turns in one process, next to vanilla: for many methods cheaper than
-pairs of each, as they share vanilla's samples. Either each new token of several KV caches is timed,
-which share one reading of the prompt, or the time to the first token.
+"""Times several methods and vanilla in turns in one process: for many methods this is cheaper than
+pairs of each, since they share vanilla's samples. It times either each new token of several KV
+caches, which share one reading of the prompt, or the first token.
 
-In a round each method is timed once, in an order at random, and vanilla before them, after them and
-in between. A sample of a method and vanilla's nearest one are a pair.
+In a round each method is timed once, in random order, and vanilla before them, after them and in
+between. A sample of a method and vanilla's nearest one are a pair.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ STEPS = 4
 NEIGHBOURS = 6
 """The most methods between two samples of vanilla."""
 VANILLA = -1
-"""The number of vanilla among the methods; cells have theirs from 0 on."""
+"""The number of vanilla among the methods; the numbers of cells start at 0."""
 
 
 def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
-    """`timed`: for each of `cells`, equal in all but their method, by number, the fields of its
-    comparison with vanilla after these `rounds`. `columns`: of all their rows. `counts`, if asked
-    for: of each method, vanilla among them, its kernel, and the columns of its cache or its time
-    inside its attention. `dropped`: the reason of each cell whose method failed; it is raised
-    where there is one cell."""
+    """`timed`: for each of `cells`, which differ only in their method, by number, the fields of its
+    comparison with vanilla after these `rounds`. `columns`: columns of all their rows. `counts`, if
+    requested: for each method and vanilla, its kernel, and the columns of its cache or its time
+    inside its attention. `dropped`: the reason of each cell whose method failed; it is raised if
+    there is only one cell."""
     cells, rounds = [Cell.from_json(text) for text in request["cells"]], request["rounds"]
     cell, tokens = cells[0], cells[0].plan.tokens_alone
     device, stage = cell.device["kind"], "tokens" if tokens else "first tokens"
@@ -89,7 +89,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         turns.time(rounds, partial(report, stage))
         found = {"timed": turns.fields(cells), "dropped": dropped, "columns": process.gpu_columns()}
         if request["counts"]:
-            del turns, timed  # and with them the caches of the answers in hand
+            del turns, timed  # frees the caches of the current answers
             found["counts"] = {
                 str(number): each | {"kernel": kernel_of(methods[number])}
                 for number, each in counts().items()
@@ -100,7 +100,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
 def prompt_rows(
     cell: Cell, family: DecoderFamily, answers: ForcedAnswers, methods: Mapping[int, Method]
 ) -> dict[int, Row]:
-    """The row of each method after the prompt; vanilla reads it apart where another method's
+    """The row of each method after the prompt; vanilla reads it separately if another method's
     attention reads it for the caches."""
     apart = cell.method.get(PART) is not None
     rows: dict[int, Row] = {}
@@ -139,9 +139,9 @@ def attention_times(timed: Mapping[int, Arm]) -> dict[int, columns.Row]:
 
 @dataclass
 class Turns:
-    """Samples of methods, by number of their cell.
+    """Samples of methods, by the number of their cell.
 
-    arms     each with its method
+    arms     one for each method
     calls    timed calls of a sample
     untimed  calls before them, which bring the arm's memory back into the processor's caches
     pairs    samples of each method, paired with vanilla's
@@ -172,7 +172,7 @@ class Turns:
             check_streams(arm.left, arm.usual_ns)
 
     def fields(self, cells: Sequence[Cell]) -> dict[str, Any]:
-        """The measured fields of each cell's comparison; of vanilla the samples alone."""
+        """The measured fields of each cell's comparison; for vanilla only the samples."""
         aa = [*zip(self.exact[::2], self.exact[1::2], strict=False)]
         found: dict[str, Any] = {}
         for number, cell in enumerate(cells):
@@ -194,8 +194,8 @@ class Turns:
         return sample
 
     def _pair(self, turn: Sequence[int], samples: Sequence[Sample]) -> None:
-        """The methods' samples with the nearer one of vanilla's before and after them; the middle
-        one's is drawn."""
+        """Pairs each method's sample with the nearer one of vanilla's samples before and after; for
+        the middle one, vanilla's sample is drawn."""
         for place, (number, sample) in enumerate(zip(turn, samples, strict=True)):
             nearer = 2 * place + 1 - len(turn) or random.choice((-1, 1))
             exact = self.exact[-1 if nearer > 0 else -2]

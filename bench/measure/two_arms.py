@@ -1,5 +1,5 @@
-"""The arms of a cell in one process: the method, vanilla, and exact attention by the engine that
-runs the method. They are warmed up, and time this process's share of the cell's pairs."""
+"""The arms of a cell in one process: the method, vanilla, and exact attention on the engine of the
+method. They are warmed up, and time this process's share of the cell's pairs."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ MIN_SAMPLE_NS = 2_000_000
 """Shorter calls are grouped into samples of this length, well above the clock's resolution."""
 WARM_CALLS, WARM_SECONDS, WARM_SETTLED = 20, 5.0, 0.03
 WARM_CALLS_AGAIN = 2
-"""Calls of each arm before the first sample of a further process; where they are long, one."""
+"""Calls of each arm before the first sample of a further process; one if calls are long."""
 CHECK_CALLS = 2
-"""Calls of the method that the checks of a further process make; where they are long, none."""
+"""Calls of the method in the checks of a further process; none if calls are long."""
 
 A = TypeVar("A", bound=Arm)
 
@@ -40,7 +40,7 @@ class TwoArms(Generic[A]):
 
     stage     the stage whose progress is reported
     scored    a batch that the quality stage has answered, to be answered again
-    ready_ns  what this process took until its model and inputs were loaded, as a further one will
+    ready_ns  time until this process had loaded its model and inputs; a further one takes the same
     """
 
     method: A
@@ -53,8 +53,8 @@ class TwoArms(Generic[A]):
 
     def first(self, plan: Plan[A], failure: Mapping[str, Any], calls: int = 1) -> dict[str, Any]:
         """As `timed`, with the `engine`'s kernel, and the `shares` of further processes by the
-        `plan`. For vanilla itself, and with a `failure`, why it can't be timed, as `alone`. Raises
-        IntegrityError."""
+        `plan`. For vanilla itself, or with a `failure` (the reason why vanilla can't be timed), as
+        `alone`. Raises IntegrityError."""
         result: dict[str, Any] = {**warm_up(self.method)}
         if self.cell.is_baseline or failure:
             return result | self.alone(failure, calls)
@@ -73,8 +73,8 @@ class TwoArms(Generic[A]):
         return self.timed(twin, share)
 
     def timed(self, twin: Arm | None, share: PairShare) -> dict[str, Any]:
-        """`timed`: the share's pairs with vanilla, `engine`: after them those with the exact twin,
-        as fields of comparisons; and columns of the row. Raises IntegrityError."""
+        """`timed`: the share's pairs with vanilla, then `engine`: its pairs with the exact twin, as
+        fields of comparisons; and columns of the row. Raises IntegrityError."""
         method, base = self.method, self.base
         coin, progress = self._coin("pairs", share), self._progress(share)
         samples = sample_pairs(method, base, share, coin, progress, AA_EVERY)
@@ -116,24 +116,24 @@ class TwoArms(Generic[A]):
         }
 
     def _coin(self, purpose: str, share: PairShare) -> random.Random:
-        """What decides the order of each pair of a process."""
+        """Random numbers that decide the order of each pair of a process."""
         process = f" {share.process}" if share.process else ""
         return random.Random(f"{purpose} {self.cell.seed}{process}")
 
     def _progress(self, share: PairShare, before: int = 0) -> Callable[[int], None]:
-        """Reports how many pairs are done in all processes, where this one has timed `before` of
-        its other kind."""
+        """Reports the number of finished pairs in all processes; this one has timed `before` pairs
+        of the other kind."""
         ahead, total, note = share.ahead + before, share.total, share.note
         return lambda done: self.report(self.stage, ahead + done, total, note)
 
 
 Plan = Callable[[TwoArms[A], Arm | None], list[PairShare]]
-"""The shares of a cell's processes, by the last calls of both arms and of the exact twin."""
+"""The shares of a cell's processes, from the last calls of both arms and of the exact twin."""
 
 
 def warm_up(arm: Arm, most: int = WARM_CALLS) -> Row:
-    """Calls until the median of three is within 3 % of the three before, another would take longer
-    than WARM_SECONDS, or `most`; an arm that was never called is called twice."""
+    """Calls an arm until the median of three calls is within 3 % of the three before, another call
+    would exceed WARM_SECONDS, or `most` calls; an arm that was never called is called twice."""
     started = time.monotonic()
     calls: list[int] = []
     settled = False
@@ -150,7 +150,7 @@ def warm_up(arm: Arm, most: int = WARM_CALLS) -> Row:
 
 def vanilla_failure(base: Callable[[int], int], budget_s: float = math.inf) -> dict[str, Any]:
     """Calls vanilla once. Returns columns with the reason why it can't be timed, and the `reason`
-    why there is no ratio; empty when it can."""
+    why there is no ratio; empty if it can be timed."""
     try:
         call_s = base(0) / 1e9
     except (RuntimeError, MemoryError) as error:
@@ -169,7 +169,7 @@ def vanilla_failure(base: Callable[[int], int], budget_s: float = math.inf) -> d
 
 
 def plan_pairs(both: TwoArms[A], twin: Arm | None) -> list[PairShare]:
-    """A Plan."""
+    """The `Plan` of timed calls."""
     method_ns, base_ns, *twin_ns = (arm.usual_ns for arm in (both.method, both.base, twin) if arm)
     calls = max(1, math.ceil(MIN_SAMPLE_NS / min(method_ns, base_ns, *twin_ns)))
     each_ns = method_ns + base_ns + sum(twin_ns)
@@ -187,14 +187,14 @@ def plan_pairs(both: TwoArms[A], twin: Arm | None) -> list[PairShare]:
 
 
 def kernel_of(method: Method) -> str:
-    """Which kernels ran the method's calls so far."""
+    """Names of the kernels that ran the method's calls so far."""
     return getattr(method, "kernel_used", FUSED_KERNEL)
 
 
 def twin_arm(method: Arm, most_calls: int = WARM_CALLS) -> tuple[Arm | None, dict[str, Any]]:
     """The exact twin of a method that has been called before, warmed up, and its kernel as a field
-    of the comparison. None where that is vanilla itself, or where exact attention can't run on that
-    engine, with the reason."""
+    of the comparison. None if the twin is vanilla itself, or, with the reason, if exact attention
+    can't run on that engine."""
     twin = method.twin()
     if twin is None:
         return None, {"kernel": FUSED_KERNEL}

@@ -1,9 +1,9 @@
-"""A block's attention sub-layer, and how it leads to the method: the attention function that this
+"""A block's attention sub-layer, and its path to the method: the attention function that this
 project registers with transformers.
 
 A family's layer passes `route=Route(…)` to its Hugging Face attention module, which passes it on
 to the attention function, which calls the method; where a model's own forward runs, the routes are
-`hung` on its attention modules. Attention without a route (the decoder's beside an encoder, or
+`hung` on its attention modules. Attention without a route (the decoder's in an encoder-decoder, or
 cross-attention) is transformers' own SDPA.
 """
 
@@ -27,7 +27,7 @@ from methods.base import AttentionCall, PositionBias, SequenceInfo
 NAME = "bench"  # for `set_attn_implementation`
 
 Attend = Callable[[Tensor, Tensor, Tensor, AttentionCall], Tensor]
-"""What is called as `methods.base.Method.attend` is."""
+"""A function with the arguments of `methods.base.Method.attend`."""
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,14 @@ class Route:
 
 
 FEATURES = {"sliding_window": "window", "softcap": "softcap", "s_aux": "sinks"}
-"""What transformers' attention modules pass → the field of AttentionCall."""
+"""Argument from transformers' attention modules → the field of AttentionCall."""
 HARMLESS = {"position_ids", "use_cache", "output_attentions"}
 _hung: dict[nn.Module, Callable[..., Tensor]] = {}
 
 
 @contextmanager
 def hung(routes: Mapping[nn.Module, Callable[..., Tensor]]) -> Iterator[None]:
-    """Inside, these attention modules go by their routes, and transformers builds no n×n masks."""
+    """Inside, these attention modules use their routes, and transformers builds no n×n masks."""
     _hung.update(routes)
     try:
         yield
@@ -99,8 +99,8 @@ class Projections(NamedTuple):
 
 @dataclass
 class AttentionSublayer:
-    """A `methods.base.Sublayer`. `attention` is all of it, by way of the method's `attend`;
-    `rotated` gives queries and keys [B, H, n, d] their positions; `attended` says whether
+    """A `methods.base.Sublayer`. `attention` is the whole sub-layer, with the method's `attend`;
+    `rotated` gives queries and keys [B, H, n, d] their positions; `attended` is True once
     `attention` was called."""
 
     projections: Projections
@@ -133,8 +133,8 @@ def heads(x: Tensor, head_size: int) -> Tensor:
 
 @dataclass(frozen=True)
 class BlockLayer:
-    """One block of a model as a `methods.base.Layer`; subclasses say how the block is run around
-    its attention sub-layer, and which projections that has."""
+    """One block of a model as a `methods.base.Layer`; subclasses define how the block runs around
+    its attention sub-layer, and the projections of the sub-layer."""
 
     family: Family
     block: Any
@@ -147,7 +147,7 @@ class BlockLayer:
         raise NotImplementedError
 
     def projected(self, hidden: Tensor) -> Tensor:
-        """hidden [B, n, D] → [B, n, D]: what the projections get; a pre-norm layer's norm."""
+        """hidden [B, n, D] → [B, n, D]: input of the projections; in a pre-norm layer, normed."""
         return hidden
 
     def attend(self, projected: Tensor, route: Route) -> Tensor:
@@ -155,7 +155,7 @@ class BlockLayer:
         raise NotImplementedError
 
     def attend_by_parts(self, projected: Tensor, route: Route) -> Tensor:
-        """`attend` where transformers' own sub-layer takes no route."""
+        """As `attend`, for a sub-layer of transformers that takes no route."""
         parts = self.projections()
         query, key, value = (heads(each(projected), parts.head_size) for each in parts[:3])
         dropout = parts.dropout if self.family.model.training else 0.0
@@ -167,13 +167,13 @@ class BlockLayer:
         return Route(self.family, sequence, self.index)
 
     def rotated(self, x: Tensor, route: Route) -> Tensor:
-        """Queries or keys [B, H, n, d] of the last n tokens, with their positions; most models have
-        them elsewhere."""
+        """Queries or keys [B, H, n, d] of the last n tokens, with their positions; in most models,
+        positions are added elsewhere."""
         return x
 
     def mix(self, projected: Tensor, route: Route) -> Tensor:
         """The attention sub-layer as the method computes it, [B, n, D] → [B, n, D], before dropout
-        and residual connection. It counts as a call, whichever part of the method computes it."""
+        and residual connection. It counts as a call for any part of the method that computes it."""
         parts = self.projections()
         sublayer = AttentionSublayer(
             parts, partial(self.attend, route=route), partial(self.rotated, route=route)
@@ -208,7 +208,7 @@ def attend(
     route: Callable[..., Tensor] | None = None,
     **rest: Any,
 ) -> tuple[Tensor, None]:
-    """As transformers calls it: [B, H, n, d] → ([B, n, H, d], no attention weights)."""
+    """Attention function for transformers: [B, H, n, d] → ([B, n, H, d], no attention weights)."""
     route = route or _hung.get(module)
     if route is None:
         output: tuple[Tensor, None] = sdpa_attention_forward(
@@ -224,7 +224,7 @@ def attend(
 
 
 def mask(*sizes: Any, **more: Any) -> Any:
-    """As transformers calls it; None where routes are hung: they apply windows and padding."""
+    """Mask function for transformers; None if routes are hung: they apply windows and padding."""
     return None if _hung else sdpa_mask(*sizes, **more)
 
 

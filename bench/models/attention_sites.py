@@ -1,5 +1,5 @@
-"""Where a decoder computes attention: the modules through which transformers' attention interface
-calls, in order of the layers, and what is special about each. One short forward pass shows it."""
+"""The modules of a decoder that compute attention through transformers' attention interface, in
+order of the layers, with the features of each. They are found by one short forward pass."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from bench.models.rotation import Rotation, rotations
 from methods.base import Feature
 
 PLACES = ((0, 1), (7, 8))
-"""Positions of the two rows of the pass: the same tokens, so that their keys differ by these."""
+"""Positions of the two rows of the pass: their tokens are equal, so their keys differ only by the
+positions."""
 
 
 @dataclass(frozen=True)
 class AttentionSite:
     """The attention module of one layer, by its name in the model; the sizes of its queries and
-    keys, its window and its features other than that; how its keys are turned on."""
+    keys, its window and its other features; the rotation of its keys."""
 
     name: str
     heads: int
@@ -54,8 +55,8 @@ class _Probe:
 
 
 def attention_sites(model: Any) -> Sequence[AttentionSite]:
-    """One for each layer. Raises ValueError with the reason for an architecture that doesn't call
-    once a layer, or whose layers know more of the past than keys and values."""
+    """One site for each layer. Raises ValueError with the reason for an architecture that doesn't
+    call once a layer, or whose layers keep more of the past than keys and values."""
     kind, config = model.config.model_type, model.config.get_text_config()
     if reason := _closed(model, config):
         raise ValueError(f"a model of type {kind!r} can't be entered: {reason}")
@@ -69,7 +70,7 @@ def attention_sites(model: Any) -> Sequence[AttentionSite]:
     try:
         with hung(probes), torch.no_grad():
             model(torch.ones_like(places), position_ids=places, use_cache=False, logits_to_keep=1)
-    except Exception as error:  # whatever an unknown architecture raises
+    except Exception as error:  # an unknown architecture may raise any type
         line = next(iter(str(error).splitlines()), type(error).__name__)
         raise ValueError(f"a model of type {kind!r} can't be entered: {line}") from None
     called = sorted((one for one in probes.values() if one.calls), key=lambda one: one.layer)
@@ -83,7 +84,7 @@ def attention_sites(model: Any) -> Sequence[AttentionSite]:
 
 
 def table_of_positions(model: Any) -> int | None:
-    """How many positions a model has learned; None where they are computed."""
+    """The number of learned positions of a model; None if positions are computed."""
     places: int | None = getattr(model.config, "max_position_embeddings", None)
     tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
     # Some tables have two rows more, for padding.
@@ -93,7 +94,7 @@ def table_of_positions(model: Any) -> int | None:
 
 
 def _closed(model: Any, config: Any) -> str | None:
-    """Why more than keys and values, or another mask than causal windows, would be needed."""
+    """Why keys and values, or causal windows as masks, aren't enough; None if they are."""
     if getattr(model, "_is_stateful", False):
         return "its layers have a state that isn't keys and values"
     if "chunked_attention" in (getattr(config, "layer_types", None) or ()):

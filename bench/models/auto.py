@@ -19,10 +19,10 @@ DECODERS = (
     "llama", "mistral", "nemotron", "olmo2", "opt", "phi", "phi3", "qwen2", "qwen3", "smollm3",
     "stablelm", "starcoder2",
 )  # fmt: skip
-"""Types of decoders that are tested here; others go by the class that their config.json names."""
+"""Types of decoders that are tested here; for others the class named in config.json decides."""
 DECODER_CLASSES = ("ForCausalLM", "LMHeadModel")
 CONTAINER = {"text_config", "vision_config"}
-"""What the config.json of a multimodal model has, of which the text model is loaded."""
+"""Fields in the config.json of a multimodal model, from which only the text model is loaded."""
 FAMILIES = {
     **dict.fromkeys(DECODERS, DECODER),
     "bart": "bench.models.bart:BartFamily",
@@ -42,11 +42,11 @@ ANSWERS_OF = {
     FAMILIES["lra"]: ("class",),
     FAMILIES["t5"]: ("text",),
 }
-"""What the families answer with that have one kind of head."""
+"""Family with one kind of head → the kinds of its answers."""
 BERT, ROBERTA = FAMILIES["bert"], FAMILIES["roberta"]
 POSITIONS = ("max_encoder_position_embeddings", "max_position_embeddings")
 TILED = ("bart", "bert", "led", "roberta", "xlm-roberta")
-"""Types of models whose families read the table of positions again past its end."""
+"""Types of models whose families restart the table of positions past its end."""
 NEUTRAL_SEARCH = {"do_sample": False, "num_beams": 1}
 NEUTRAL_PENALTIES = {
     "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_length": 0, "min_new_tokens": 0,
@@ -64,7 +64,7 @@ HUB_HEADS = {
     (ROBERTA, "choice"): "bench.models.hub_heads:RobertaMultipleChoice",
     (ROBERTA, "span"): "bench.models.hub_heads:RobertaQuestionAnswering",
 }
-"""The same of transformers' own heads."""
+"""(family, kind of answer) → the family with the head of transformers."""
 
 TYPES = {
     "model_type": (str, "a name"),
@@ -76,15 +76,15 @@ TYPES = {
 
 
 def headed(target: str, answers: str, folder: Path | None = None) -> str:
-    """The target of a family, or of the one with a head for such answers where there is one: that
-    which the checkpoint in `folder` has, else this project's own."""
+    """The target of a family, or of the family with a head for such answers if there is one: the
+    head of the checkpoint in `folder`, else this project's own."""
     kinds = trained_heads(target, folder) if folder else {}
     return kinds.get(answers) or OWN_HEADS.get((target, answers), target)
 
 
 def trained_heads(target: str, folder: Path) -> dict[str, str]:
-    """Kind of answer → target of the family with its head, of those heads that a checkpoint of a
-    BERT or RoBERTa has weights of. Other families answer with what they are: `text` or `class`."""
+    """Kind of answer → target of the family with its head, for the heads that have weights in a
+    checkpoint of a BERT or RoBERTa. Other families have one kind of answer: `text` or `class`."""
     if target not in (BERT, ROBERTA):
         return {}
     names = weight_names(folder)
@@ -104,8 +104,8 @@ def trained_heads(target: str, folder: Path) -> dict[str, str]:
 
 
 def answers_with(target: str, folder: Path | None) -> Collection[str]:
-    """The kinds of answers of tasks.base that a family gives, with the trained heads of the
-    checkpoint in `folder`, or with those that random weights may have."""
+    """The kinds of answers of tasks.base that a family gives with the trained heads of the
+    checkpoint in `folder`; without a folder, with the heads that random weights may have."""
     if target in (BERT, ROBERTA):
         return trained_heads(target, folder) if folder else ("class", "choice", "span")
     return ANSWERS_OF.get(target, tuple(ANSWERS))
@@ -170,7 +170,7 @@ def weight_names(folder: Path) -> set[str]:
 
 @functools.cache
 def n_parameters(folder: Path) -> int:
-    """Parameters of the checkpoint in a folder; 0 where there is none to read."""
+    """Number of parameters of the checkpoint in a folder; 0 if none can be read."""
     try:
         return sum(math.prod(shape) for shape in weight_shapes(folder).values())
     except (TypeError, ValueError):
@@ -217,7 +217,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def resolve(target: str, folder: Path, config: Mapping[str, Any] | None = None) -> str:
-    """The target of a model's family: `target`, or where that is AUTO, by the model_type of
+    """The target of a model's family: `target`, or if that is AUTO, by the model_type of
     `config` or of the folder's config.json. Raises ValueError with one line for an unknown type."""
     if target != AUTO:
         return target
@@ -238,6 +238,6 @@ class AutoFamily:
 
     @classmethod
     def load(cls, spec: Any, method: Any, dtype: str, device: str) -> Any:
-        """A bench.models.base.Family. Raises ValueError as the family's own load does."""
+        """A bench.models.base.Family. Raises ValueError like the family's own `load`."""
         module, _, name = resolve(AUTO, spec.path, spec.config).partition(":")
         return getattr(importlib.import_module(module), name).load(spec, method, dtype, device)

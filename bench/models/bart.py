@@ -1,7 +1,7 @@
 """BART (Lewis et al., arXiv 1910.13461): the method runs its encoder.
 
 Positions past the learned table start over at its beginning (a table extended by tiling); they
-count from each row's first valid token. LayerDrop, which some checkpoints were trained with, is not
+count from each row's first valid token. LayerDrop, used in the training of some checkpoints, is not
 applied: the method gets every layer.
 """
 

@@ -2,7 +2,7 @@
 
 A family passes the model's layers to `Method.encode`, their attention sub-layers to `Method.mix`
 and the attention inside these to `Method.attend`. It counts the calls, so that a method that never
-ran is an error and not fast.
+ran is reported as an error and not as fast.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Spec:
 
 @dataclass
 class Decoding:
-    """A batch that a model has read and goes on with, all rows at once.
+    """A batch that a model has read and continues, all rows at once.
 
     logits    [B, V] of the next token
     sequence  all tokens so far, padding on the left, with their true positions
-    cache     what is kept of them: the method's, or a `parts.kv_cache.FullCache`; None: a decoder
-              beside an encoder keeps its own
+    cache     the cache of the method, or a `parts.kv_cache.FullCache`; None: the decoder of an
+              encoder-decoder keeps its own
     forward   runs the model on new ids [B, t], the last tokens of the sequence → logits [B, V]
     """
 
@@ -57,7 +57,7 @@ class Decoding:
         return self.logits
 
     def driven(self, wanted: Generator[Tensor, None, T]) -> T:
-        """Reads the tokens [B, t] that a generator yields, and returns what it returns."""
+        """Reads the tokens [B, t] that a generator yields, and returns the generator's result."""
         while True:
             try:
                 ids = next(wanted)
@@ -78,11 +78,11 @@ class Family:
     model       the Hugging Face module, in eval mode
     tokenizer   its tokenizer
     method      the method; assign another to compare at the same weights
-    drawn       names of the method's own parameters that were drawn at random, as the checkpoint
+    drawn       names of the method's own parameters that were drawn at random, since the checkpoint
                 has none
     calls       attention calls of the method since this was last set to 0
-    is_over     whether a text has a stop string, so that a family may stop generating; decoders do
-    stop        these strings, which an engine gets
+    is_over     whether a text has a stop string, at which a family may stop generating; decoders do
+    stop        the stop strings, which are passed to an engine
     """
 
     answers: ClassVar[str] = "text"
@@ -97,7 +97,7 @@ class Family:
 
     @classmethod
     def load(cls, spec: Spec, method: Method, dtype: str, device: str) -> Self:
-        """Raises OSError or ValueError with one line when the folder is no such checkpoint."""
+        """Raises OSError or ValueError with one line when the folder isn't such a checkpoint."""
         raise NotImplementedError
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Rows of one batch that have caches of different methods, filled by one reading of a prompt.
+"""Rows of one batch with caches of different methods, filled by one reading of a prompt.
 
 Eviction, quantisation and sparse reading change a cache and not how the prompt is read, so each
 layer's output is computed once and its queries, keys and values go to the caches of all methods.
@@ -21,33 +21,33 @@ from methods.base import AttentionCall, Method, SequenceInfo
 
 T = TypeVar("T")
 LEAST_ROWS = 4
-"""Rows of a step, with copies of the first one: torch's CPU kernels for fewer rows round otherwise,
-and an answer would depend on how many neighbours it has."""
+"""Minimum rows of a step, filled with copies of the first one: torch's CPU kernels for fewer rows
+round differently, and an answer would depend on the number of its neighbours."""
 
 
 @dataclass
 class Row(Decoding):
-    """A batch of one row. A row that fails leaves the others as they are.
+    """A batch of one row. A row that fails doesn't change the others.
 
     reach   the tokens that its cache may decode over; None: any number
-    error   why it can't go on; None: it can
+    error   why it can't continue; None: it can
     """
 
     reach: int | None = None
     error: Exception | None = None
 
     def attempt(self, work: Callable[[], T]) -> T | None:
-        """What `work` returns; None where it raises, or the row has failed before."""
+        """The result of `work`; None if it raises an error, or the row has failed before."""
         if self.error is None:
             try:
                 return work()
             except Exception as error:
-                self.error = error.with_traceback(None)  # which would keep the row's tensors
+                self.error = error.with_traceback(None)  # would keep the row's tensors
         return None
 
 
 def taking(reader: Method, rows: Sequence[Row]) -> Attend:
-    """Attention to a prompt [1, H, n, d] by `reader`, of which each row's cache takes its part."""
+    """Attention to a prompt [1, H, n, d] by `reader`; each row's cache takes its entries."""
 
     def attend(query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         output = reader.attend(query, key, value, call)
@@ -63,7 +63,7 @@ def taking(reader: Method, rows: Sequence[Row]) -> Attend:
 
 def decoding(rows: Sequence[Row]) -> Attend:
     """Attention of the next token of each row, [R or more, H, 1, d], by the rows' caches; zeros for
-    rows that have failed, and after the last one."""
+    rows that have failed, and for those after the last one."""
 
     def attend(query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         output = torch.zeros_like(query)

@@ -17,12 +17,12 @@ from bench.models.auto import CONTAINER
 from bench.models.base import Spec
 from bench.models.own_parameters import NAME as METHOD_PARAMETERS
 
-# The first call compiles a thousand patterns: here it is the fork server's, once for all children.
+# The first call compiles a thousand patterns: here the fork server does it once for all children.
 get_checkpoint_conversion_mapping("")
 
 TEXT_MODELS = {"qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3"}
-"""Text models of multimodal containers that transformers has no class for alone → the type that
-they are on text, where the three positions of a token are equal."""
+"""Text models of multimodal containers for which transformers has no separate class → the equal
+type on text, where the three positions of a token are equal."""
 TEXT_WEIGHTS = {
     r"^(?:model\.)?(?:language_model|text_model)\.(?:model\.)?(?!lm_head\.)": "model.",
     r"^(?:model\.)?language_model\.lm_head\.": "lm_head.",
@@ -40,8 +40,8 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 def cast(model: Any, dtype: torch.dtype) -> Any:
-    """The model with all its weights in this dtype. Buffers that are no part of a checkpoint keep
-    theirs: rotary frequencies in bfloat16 would misplace the tokens of a long input."""
+    """The model with all its weights in this dtype. Buffers outside checkpoints keep their dtype:
+    rotary frequencies in bfloat16 would misplace the tokens of a long input."""
     for tensor in model.state_dict(keep_vars=True).values():
         if tensor.is_floating_point():
             tensor.data = tensor.data.to(dtype)
@@ -66,7 +66,7 @@ def load_tokenizer(path: Path) -> Any:
         raise ValueError(f"{path} has no {' or '.join(names[:2])}: no tokenizer")
     try:
         return AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # transformers raises what its parsers raise
+    except Exception as error:  # transformers passes on any type from its parsers
         raise ValueError(f"{path} has a tokenizer that can't be read: {_line(error)}") from None
 
 
@@ -76,7 +76,7 @@ def load_weights(
     """The model, and the names of the weights that the checkpoint lacks. Only names that begin with
     one of `may_lack` may be missing; these weights are drawn from the seed. A checkpoint
     of a multimodal model gives its text model."""
-    # What a method learned of its own is loaded by own_parameters.restore.
+    # A method's own parameters are loaded by own_parameters.restore.
     ignored = {*(architecture._keys_to_ignore_on_load_unexpected or ()), rf"^{METHOD_PARAMETERS}\."}
     architecture._keys_to_ignore_on_load_unexpected = sorted(ignored)
     stored, text = read_config(spec.path), merged_config(spec.path, None)
@@ -107,9 +107,9 @@ def load_weights(
 
 
 def check_numbers(model: Any, path: Path) -> None:
-    """Raises ValueError for a weight that holds NaN: so would all that is computed with it."""
+    """Raises ValueError for a weight that contains NaN: all results would be NaN, too."""
     for name, weight in model.named_parameters():
-        # A sum is read from memory once, and needs no memory.
+        # A sum reads the weights once, and allocates no memory.
         if bool(weight.detach().sum().isnan()) and bool(weight.isnan().any()):
             count = int(weight.isnan().sum())
             raise ValueError(f"{path}: weight {name} holds NaN ({count} of {weight.numel():,})")
@@ -128,13 +128,13 @@ def merged_config(folder: Path, given: dict[str, Any] | None) -> dict[str, Any]:
 
 def check_config(config: dict[str, Any], given: dict[str, Any]) -> None:
     """Raises ValueError for a `given` field that the configuration of this `model_type` doesn't
-    have, and a value that it refuses. What a folder's config.json has beside may be older."""
+    have, and for a value that it refuses. Other fields of a folder's config.json may be older."""
     kind = CONFIG_MAPPING[config["model_type"]]
     fields = {name: value for name, value in config.items() if name != "model_type"}
     try:
         kind(**fields)
         default = kind()
-    except Exception as error:  # what its validators raise
+    except Exception as error:  # its validators raise any type
         raise ValueError(f"model.config: {str(error).splitlines()[-1].strip()}") from None
     known = default.to_dict().keys() - {"_name_or_path", "transformers_version"}
     for name, value in given.items():
@@ -158,13 +158,13 @@ def random_weights(
 
 
 def _config(config: dict[str, Any]) -> Any:
-    """As transformers has it."""
+    """The configuration as an object of transformers."""
     fields = {name: value for name, value in config.items() if name != "model_type"}
     return CONFIG_MAPPING[config["model_type"]](**fields)
 
 
 def _of_text(config: dict[str, Any]) -> dict[str, Any]:
-    """The config of a multimodal container's text model; that of another model unchanged."""
+    """The config of a multimodal container's text model; for other models, `config` unchanged."""
     kind = config.get("model_type")
     if kind not in CONFIG_MAPPING or not CONTAINER & config.keys():
         return config
@@ -180,7 +180,7 @@ def _of_text(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _attention_of(architecture: Any) -> str:
-    """Fused attention where transformers has it for this architecture."""
+    """Fused attention if transformers has it for this architecture."""
     return "sdpa" if architecture._supports_sdpa else "eager"
 
 

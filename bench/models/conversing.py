@@ -1,4 +1,4 @@
-"""What a family can do whose KV cache is made of a text before questions are asked on it."""
+"""Interface of a family that makes the KV cache of a text before it reads questions on it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from methods.base import SequenceInfo
 @runtime_checkable
 class Conversing(Protocol):
     """question_after  the question of a prompt, from its first VIP token on, is read once the KV
-    cache of the text before it is made; of batches of one row
+    cache of the text before it is made; for batches of one row
     """
 
     question_after: bool

@@ -3,7 +3,7 @@ attention through transformers' attention interface (bench.models.attention_site
 
 The model's own forward runs around a method: embeddings and their scale, positions, norms, caps on
 logits. A prompt goes through the method (prefill) and fills its KV cache; the tokens after it are
-decoded one by one, each attending to what the cache keeps. With grouped-query attention the method
+decoded one by one, each attending to the kept entries. With grouped-query attention the method
 gets one head of keys and values a group (methods/parts/sequence.py).
 """
 
@@ -50,13 +50,13 @@ LLAMA_BLOCKS = ("llama", "mistral", "qwen2")
 """Types of models whose blocks are Llama's, so that a method may run them one by one."""
 
 STOP_EVERY = 4
-"""New tokens between two looks for stop strings."""
+"""New tokens between two checks for stop strings."""
 LENGTHS = "its rotary frequencies depend on the input's length, which differs by row"
 CLOSED = "this model's blocks run as they are: a method replaces only their attention"
 
 
 class DecoderFamily(HubFamily):
-    """Any decoder with the method in its attention; of some, in its stack of blocks too."""
+    """Any decoder with the method in its attention; in some, in the stack of blocks too."""
 
     kinds = ("llama",)
     causal = True
@@ -73,7 +73,7 @@ class DecoderFamily(HubFamily):
     question_after = False
 
     def __init__(self, model: nn.Module, tokenizer: Any, method: Method, seed: int = 0) -> None:
-        """Raises ValueError for an architecture that can't be entered."""
+        """Raises ValueError for an architecture into which no method can be put."""
         self.sites = attention_sites(model.eval())
         self.table = table_of_positions(model)
         self.changes_past = rotation.changes_past(model)
@@ -120,9 +120,9 @@ class DecoderFamily(HubFamily):
         return hidden
 
     def logits(self, ids: Tensor, sequence: SequenceInfo, target: Tensor) -> Tensor:
-        """As the model answers: the prompt at once and the target token by token, where the method
-        has a cache or the rotary frequencies change on the way; else, and in training, all in one
-        forward pass."""
+        """Computed in the same way as answers: the prompt at once and the target token by token, if
+        the method has a cache or the rotary frequencies change before its end; else, and in
+        training, all in one forward pass."""
         changes = self.changes_past is not None and (
             ids.shape[1] + target.shape[1] - 1 > self.changes_past
         )
@@ -149,9 +149,9 @@ class DecoderFamily(HubFamily):
     def prefill_each(
         self, ids: Tensor, sequence: SequenceInfo, methods: Sequence[Method]
     ) -> list[Row]:
-        """A prompt ids [1, n] that is read once, by the attention of the first method, which must
-        be that of all: for each method a row that goes on by `step` or, together with others, by
-        `step_each`. Raises Unsupported for a model whose rows can't go on together."""
+        """Reads a prompt ids [1, n] once, by the attention of the first method, which must be that
+        of all: for each method a row that continues by `step` or, together with others, by
+        `step_each`. Raises Unsupported for a model whose rows can't continue together."""
         if self.changes_past is not None:
             raise Unsupported(LENGTHS)
         start = self.question_after and question_start(sequence)
@@ -220,8 +220,8 @@ class DecoderFamily(HubFamily):
     def _filled(
         self, ids: Tensor, sequence: SequenceInfo, attend: Attend
     ) -> tuple[Tensor, SequenceInfo]:
-        """The logits [B, V] after a prompt ids [B, n] of which `attend` keeps every layer's keys
-        and values, and its sequence with positions."""
+        """The logits [B, V] after a prompt ids [B, n], and its sequence with positions; `attend`
+        keeps every layer's keys and values."""
         given: dict[int, int] = {}
 
         def fill(query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
@@ -237,7 +237,7 @@ class DecoderFamily(HubFamily):
         return logits, sequence.replace(positions=counted(sequence, ids), causal=True)
 
     def _reread(self, cache: KVCache | None, ids: Tensor) -> None:
-        """Reads what the cache of a prompt ids [B, n] wants to be read after it (`KVCache`)."""
+        """Reads the tokens that the cache of a prompt ids [B, n] requests after it (`KVCache`)."""
         if (rereads := getattr(cache, "rereads", None)) is None:
             return
         if self.changes_past is not None:
@@ -311,14 +311,14 @@ class DecoderFamily(HubFamily):
         return frozenset(i for i, site in enumerate(self.sites) if site.window is not None)
 
     def new_cache(self, length: int, batch: int) -> KVCache:
-        """An empty cache for a prompt: the method's in the layers in which it runs."""
+        """An empty cache for a prompt; in the layers in which the method runs, its own."""
         own, exact = self._own_cache(length, batch), self.exact_layers
         cache = FullCache(self.method.attend) if own is None else own
         return WindowsApart(cache, exact) if exact else cache
 
     def reach(self, cache: KVCache) -> int | None:
-        """The tokens that a cache may decode over: where all layers have a window, which the method
-        ignores, the shortest. None: any number."""
+        """The tokens that a cache may decode over: if all layers have windows, which the method
+        ignores, the shortest window. None: any number."""
         honoured = Feature.WINDOW in unwrapped(self.method).honours or self.exact_layers
         if honoured or decodes_exactly(cache):
             return None
@@ -330,7 +330,7 @@ class DecoderFamily(HubFamily):
     def _logits(
         self, ids: Tensor, sequence: SequenceInfo, last: int, cached: Attend | None = None
     ) -> Tensor:
-        """[B, last, V]: after each of the last tokens of ids [B, n]."""
+        """[B, last, V]: logits after each of the last tokens of ids [B, n]."""
         sequence = causal(ids, sequence)
         if self._walks:
             hidden = self._walk(self._layers(cached), ids, sequence)
@@ -342,7 +342,7 @@ class DecoderFamily(HubFamily):
     def _next_logits(
         self, cache: KVCache, reach: int | None, ids: Tensor, sequence: SequenceInfo
     ) -> Tensor:
-        """[B, V] after new tokens ids [B, t], the last ones of the sequence."""
+        """[B, V]: logits after new tokens ids [B, t], the last ones of the sequence."""
         self._check_place(reach, sequence)
         output = self._run(self.model, ids, sequence, cache.decode, logits_to_keep=1)
         logits: Tensor = output.logits[:, -1]
@@ -357,7 +357,7 @@ class DecoderFamily(HubFamily):
         self._check_table(places[:, -1])
 
     def _check_table(self, places: Tensor) -> None:
-        """Raises Unsupported for positions that the model has no embedding for."""
+        """Raises Unsupported for positions without an embedding in the model."""
         if self.table is not None and int(places.max()) >= self.table:
             kind = self.model.config.model_type
             raise Unsupported(f"this {kind} has learned positions for {self.table} tokens alone")
@@ -392,7 +392,7 @@ class DecoderFamily(HubFamily):
 
     @contextmanager
     def _watched_modules(self) -> Iterator[Mapping[int, ModuleCall]]:
-        """By layer, how its attention module was called last, where the method reads that."""
+        """By layer, the last call of its attention module, if the method reads it."""
         calls: dict[int, ModuleCall] = {}
 
         def note(layer: int, module: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -420,7 +420,7 @@ class DecoderFamily(HubFamily):
         }
 
     def _each(self, cached: Attend | None) -> list[Attend | None]:
-        """For each layer how it attends: as `Route.cached`."""
+        """The attention of each layer: as `Route.cached`."""
         exact = self.exact_layers if cached is None else ()
         return [exact_attention if i in exact else cached for i in range(len(self.sites))]
 

@@ -18,11 +18,11 @@ from bench.models.stored import write_source
 from tasks.loading.sources import sha256
 
 LEAST_SHARE = 0.05
-"""Number formats of fewer of the weights aren't named."""
+"""Number formats with a smaller share of the weights aren't named."""
 
 
 def formats(file: Path) -> str:
-    """The number formats of a file's weights, those of most weights first."""
+    """The number formats of a file's weights, the most frequent first."""
     sizes = Counter[str]()
     for tensor in GGUFReader(file).tensors:
         sizes[tensor.tensor_type.name] += int(tensor.n_elements)
@@ -38,9 +38,9 @@ def convert(file: Path, folder: Path) -> None:
         stored_as = formats(file)
         tokenizer = AutoTokenizer.from_pretrained(file.parent, **given)
         model = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **given)
-    except Exception as error:  # what the readers of architectures raise
+    except Exception as error:  # readers of architectures raise any type
         raise ValueError(str(error)) from error
-    # transformers refuses to save what it has dequantised.
+    # transformers refuses to save dequantised weights.
     model.hf_quantizer = None
     del model.config.quantization_config
     model.save_pretrained(folder)

@@ -21,7 +21,7 @@ from bench.models.hf import all_valid
 from methods.base import Method, SequenceInfo
 
 KINDS = ("no", "yes")
-"""Answers of the span head that are no span; the third kind is a span."""
+"""Answers of the span head that aren't spans; the third kind is a span."""
 
 
 class RobertaWithHeads(RobertaPreTrainedModel):  # type: ignore[misc]
@@ -91,8 +91,8 @@ class Marked(BertFamily):
 
 
 class ChoiceHead(Marked):
-    """The answer is the number of the best choice, from 0. Choices that a row lacks, and another
-    row of the batch has, get the lowest score."""
+    """The answer is the number of the best choice, from 0. Choices that a row lacks but another row
+    of the batch has get the lowest score."""
 
     answers = "choice"
 
@@ -129,7 +129,7 @@ class RobertaChoice(ChoiceHead, RobertaFamily):
 
 class RobertaSpan(Marked, RobertaFamily):
     """Answers no, yes, or a span of tokens that are not VIP: three scores at the row's first token,
-    and at every token one as the first and one as the last of the span.
+    and at every token a score as the first and one as the last token of the span.
 
     A target is [B, 3 + n]: 0 no, 1 yes or 2 a span; its first and last token; and for each mark
     whether the paragraph or sentence that begins there is needed. -100 is ignored."""
@@ -144,7 +144,7 @@ class RobertaSpan(Marked, RobertaFamily):
         return logits
 
     def logits(self, ids: Tensor, sequence: SequenceInfo, target: Tensor) -> Tensor:
-        """[B, 2, n]: of each token as the first and as the last of the span."""
+        """[B, 2, n]: scores of each token as the first and as the last of the span."""
         return self._ends(self.encode(ids, sequence), ids, sequence)
 
     def loss(self, ids: Tensor, sequence: SequenceInfo, target: Tensor) -> Tensor:
@@ -154,7 +154,7 @@ class RobertaSpan(Marked, RobertaFamily):
         self, ids: Tensor, sequence: SequenceInfo, target: Tensor, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
         """VCC's loss, without label smoothing: (first + last) / 2 + kind + sentences + paragraphs;
-        and the share of rows with the right kind and, of a span, the right first and last token."""
+        and the share of rows with the right kind and, for spans, the right first and last token."""
         hidden = self.encode(ids, sequence)
         kind, ends, needed = target[:, :1], target[:, 1:3], target[:, 3:]
         kinds, places = self._kinds(hidden, sequence)[:, None], self._ends(hidden, ids, sequence)

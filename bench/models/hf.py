@@ -1,7 +1,7 @@
 """The parts that the families of Hugging Face models share: loading and generation.
 
-A family names its `model_type`s and its model class; its layer class, on
-`bench.models.attention.BlockLayer`, says how a block is run.
+A family names its `model_type`s and its model class; its layer class, a subclass of
+`bench.models.attention.BlockLayer`, defines how a block runs.
 """
 
 from __future__ import annotations
@@ -68,18 +68,18 @@ class HubFamily(Family):
 
     @method.setter
     def method(self, method: Method) -> None:
-        """A method's own parameters become a part of the model, drawn from the seed."""
+        """Set the method. Its own parameters become a part of the model, drawn from the seed."""
         self._method = method
         workload = self.workload(1, 1)
         own_parameters.install(self.model, self.layers, method, workload, self.seed)
 
     def routed(self) -> Any:
-        """The module whose attention layers are given a route."""
+        """The module whose attention layers get a route."""
         return self.model
 
     @property
     def model_attention(self) -> str:
-        """What the model has in place of exact attention, in words; "": nothing."""
+        """Text that names the model's replacement of exact attention; "": there is none."""
         return ""
 
     @property
@@ -106,7 +106,7 @@ class HubFamily(Family):
 
     @classmethod
     def load(cls, spec: Spec, method: Method, dtype: str, device: str) -> Self:
-        """Raises ValueError with one line when the folder is no complete checkpoint of the family.
+        """Raises ValueError with one line unless the folder is a complete checkpoint of the family.
         With a `config` of another model_type, only the tokenizer is read from the folder."""
         kind = torch_dtype(dtype)
         config = merged_config(spec.path, spec.config)
@@ -127,7 +127,7 @@ class HubFamily(Family):
 
     @classmethod
     def tiny(cls, method: Method, seed: int = 0) -> Self:
-        """Of `tiny_config`, with weights large enough for attention and positions to matter."""
+        """A model of `tiny_config`, with weights so large that attention and positions matter."""
         config = {"model_type": cls.kinds[0], **cls.tiny_config}
         architecture = cls.architecture_of(config["model_type"])
         model = random_weights(architecture, config, seed)
@@ -215,7 +215,7 @@ class Classifier(HubFamily):
         raise NotImplementedError
 
     def check_trained(self) -> None:
-        """Raises ValueError where the checkpoint has no trained head: answers would be random."""
+        """Raises ValueError if the checkpoint has no trained head: answers would be random."""
         if self.lacks:
             raise ValueError(
                 f"this checkpoint has no trained head for {ANSWERS[self.answers]} "
@@ -241,7 +241,7 @@ class Classifier(HubFamily):
 
 
 def clamped(hidden: Tensor) -> Tensor:
-    """As transformers does in T5 and BART, so that float16 does not overflow."""
+    """Clamps as in transformers' T5 and BART, so that float16 does not overflow."""
     if hidden.dtype != torch.float16:
         return hidden
     most = torch.finfo(torch.float16).max - 1000
@@ -254,15 +254,15 @@ def all_valid(ids: Tensor, sequence: SequenceInfo) -> Tensor:
 
 
 def positions(sequence: SequenceInfo, tokens: Tensor) -> Tensor:
-    """[B or 1, n]: those of the sequence, or 0 … n-1; tokens [B, n, …]."""
+    """[B or 1, n]: the positions of the sequence, or 0 … n-1; tokens [B, n, …]."""
     if sequence.positions is not None:
         return sequence.positions
     return torch.arange(tokens.shape[1], device=tokens.device)[None]
 
 
 def counted(sequence: SequenceInfo, tokens: Tensor) -> Tensor:
-    """[B or 1, n]: those of the sequence, or counted from each row's first valid token, so that
-    padding on the left does not shift absolute positions."""
+    """[B or 1, n]: the positions of the sequence, or those counted from each row's first valid
+    token, so that padding on the left does not shift absolute positions."""
     if sequence.positions is None and sequence.valid is not None:
         return (sequence.valid.cumsum(1) - 1).clamp(min=0)
     return positions(sequence, tokens)

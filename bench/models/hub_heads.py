@@ -1,8 +1,8 @@
-"""BERT and RoBERTa with the heads of transformers itself: question answering (a span of the
-context) and multiple choice, as anyone's checkpoint has them.
+"""BERT and RoBERTa with the heads of transformers: question answering (a span of the context) and
+multiple choice, as in checkpoints of the hub.
 
-Inputs are put in the form that these heads are trained on, between the tokenizer's CLS and SEP;
-the inputs of tasks hold neither, so a row grows by up to four tokens.
+Inputs get the form on which these heads are trained, with the tokenizer's CLS and SEP; the inputs
+of tasks hold neither, so a row grows by up to four tokens.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class QuestionAnswering(BertFamily):
         return None if sequence.vip is None else _second_segment(self, ~sequence.vip)
 
     def classify(self, ids: Tensor, sequence: SequenceInfo) -> Tensor:
-        """ids [B, n] → [B, 2·n]: of each token as the first and as the last of the span."""
+        """ids [B, n] → [B, 2·n]: scores of each token as the first and as the last of the span."""
         return self._ends(ids, sequence).flatten(1)
 
     @torch.no_grad()
@@ -84,8 +84,8 @@ class QuestionAnswering(BertFamily):
 
 
 class MultipleChoice(ChoiceHead):
-    """Scores each choice in a sequence of its own: CLS, the context, SEP, the question and the
-    choice, SEP. Marks say where the choices are in a task's input, and never enter the model."""
+    """Scores each choice in a separate sequence: CLS, the context, SEP, the question and the
+    choice, SEP. Marks show the choices in a task's input, and never enter the model."""
 
     may_lack: ClassVar[tuple[str, ...]] = ("bert.pooler.", "classifier.")
     reads = ("[question]", "[/question]", "[ent]", "[/ent]")
@@ -121,7 +121,7 @@ class MultipleChoice(ChoiceHead):
         return logits.masked_scatter(exists, scores)
 
     def _sequences(self, row: list[int], vip: list[bool]) -> list[tuple[list[int], int]]:
-        """For each choice its sequence, and where the question begins in it."""
+        """For each choice its sequence, and the index at which the question begins."""
         context = [token for token, is_vip in zip(row, vip, strict=True) if not is_vip]
         question, *choices = _split(
             [token for token, is_vip in zip(row, vip, strict=True) if is_vip], self.marks["[ent]"]
@@ -139,12 +139,12 @@ class MultipleChoice(ChoiceHead):
 
 
 def _special(tokenizer: Any) -> tuple[int | None, int | None]:
-    """The ids of CLS and SEP, None where the tokenizer has none."""
+    """The ids of CLS and SEP; None if the tokenizer lacks them."""
     return getattr(tokenizer, "cls_token_id", None), getattr(tokenizer, "sep_token_id", None)
 
 
 def _second_segment(family: BertFamily, second: Tensor) -> Tensor | None:
-    """Token types of an input whose second text is here True [B, n]."""
+    """Token types of an input in which `second` [B, n] is True for the second text."""
     return second.long() if family.model.config.type_vocab_size > 1 else None
 
 

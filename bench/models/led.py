@@ -1,10 +1,10 @@
 """LED, Longformer's encoder-decoder (Beltagy et al., arXiv 2004.05150, §7): a BART whose encoder
 has a sliding window of keys, and a first token that is global.
 
-A token reads those within half a window and the first one, which reads all, through second
-projections (§3.1). transformers' model takes any tokens as global ones; here it is the first, as in
-the paper's summaries. Positions count from each row's first valid token, and start over at the end
-of the learned table.
+A token reads those within half a window and the first one, which reads all tokens, through second
+projections (§3.1). transformers' model accepts any global tokens; here only the first is global, as
+for the paper's summaries. Positions count from each row's first valid token, and start over at the
+end of the learned table.
 """
 
 from __future__ import annotations

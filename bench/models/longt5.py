@@ -2,9 +2,9 @@
 attention.
 
 A token reads those within the local radius. With transient-global attention it also reads one
-further key for every block of 16 tokens, whose hidden state is the normed sum of the block's (§3).
+further key for every block of 16 tokens, from the normed sum of the block's hidden states (§3).
 
-As in transformers, leftover tokens at the end join the block before them, and fewer tokens than a
+As in transformers, leftover tokens at the end join the block before them, and inputs shorter than a
 block have no such key. Distances and blocks are counted in each row's valid tokens, so padding on
 the left changes nothing.
 """
@@ -32,7 +32,7 @@ from methods.parts.window import FurtherKeys, window_attention
 
 @dataclass(frozen=True)
 class LongT5Layer(T5Layer):
-    """One encoder block; `global_bias` is that of the keys of blocks, None: it has none."""
+    """One encoder block; `global_bias` is the bias of the keys of blocks; None: no such keys."""
 
     global_bias: RelativeBias | None
 
@@ -88,7 +88,7 @@ class LongT5Family(T5Family):
 
     @property
     def layers(self) -> Sequence[Layer]:
-        """The encoder's blocks; new objects each time, as the biases depend on the weights."""
+        """The encoder's blocks; new objects each time, since the biases depend on the weights."""
         blocks = self.model.get_encoder().block
         first = attention_of(blocks[0])
         bias, global_bias = RelativeBias.of(first), None

@@ -1,5 +1,5 @@
 """The small encoder of Long Range Arena in PyTorch (Nyströmformer's harness, Xiong et al., arXiv
-2102.03902, which the code of VCC, IceFormer and Fourier Transformer is based on).
+2102.03902; the code of VCC, IceFormer and Fourier Transformer is based on it).
 
 Learned positions, pre-norm layers, biases everywhere, mean or CLS pooling, a head for one text or
 for a pair. Two habits of that harness change its results, so they are options: see LRAConfig.
@@ -33,9 +33,10 @@ Attend = Callable[[Tensor, Tensor, Tensor, float, float], Tensor]
 class LRAConfig(PreTrainedConfig):  # type: ignore[misc]
     """Sizes default to the harness's own; `num_labels` classes, named 0, 1, …
 
-    pooling       "mean" over the valid tokens, or "cls": of a token put before each text
+    pooling       "mean" over the valid tokens, or "cls": the state of a token before each text
     dual          rows are pairs: the first half of a batch are first texts, the other half second
-    attention_dropout  of attention weights; None: as `dropout`. Above 0 the CPU has no fused kernel
+    attention_dropout  of the attention weights; None: as `dropout`. Above 0 the CPU has no
+                  fused kernel
     mean_of_all   the mean is divided by the padded length, as in the harness
     picture       the tables of tokens and positions are initialized as waves of grey level, row and
                   column of a square image, not at random: neighbours start out alike
@@ -245,7 +246,7 @@ class LRAFamily(Classifier):
 
     @classmethod
     def read_tokenizer(cls, folder: Path) -> Any:
-        """None where there is none: LRA's tasks have ids of their own."""
+        """The tokenizer, or None if there is none: LRA's tasks have their own ids."""
         return load_tokenizer(folder) if (Path(folder) / "tokenizer.json").exists() else None
 
     @property
@@ -258,7 +259,7 @@ class LRAFamily(Classifier):
 
     def encode(self, ids: Tensor, sequence: SequenceInfo) -> Tensor:
         """ids [B, n] → [B, n, D] after the last norm, zeros at padding; [B, m, D] with a method
-        that returns fewer states, which are then what is pooled."""
+        that returns fewer states, which are then pooled."""
         hidden: Tensor = self.model.embed(ids, counted(sequence, ids))
         hidden, sequence = self.method.encode_shorter(self.layers, hidden, sequence)
         hidden = self.model.norm(hidden)

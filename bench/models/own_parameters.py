@@ -1,5 +1,5 @@
-"""The parameters that a method has of its own, as a part of the model: trained, stored in
-safetensors and counted with its weights."""
+"""A method's own parameters as a part of the model: trained, stored in safetensors and counted with
+the model's weights."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Shapes = list[dict[str, tuple[int, ...]]]
 
 
 def of_layer(model: nn.Module, layer: int) -> Mapping[str, Tensor]:
-    """The values of one layer, by name; empty where the model has none."""
+    """The values of one layer, by name; empty if the model has none."""
     layers: Any = getattr(model, NAME, None)
     return {} if layers is None else layers[layer]
 
 
 def install(model: nn.Module, layers: Sequence[Any], method: Method, workload: Workload,
             seed: int) -> None:  # fmt: skip
-    """Make the method's parameters a part of the model, with their initial values, unless it has
-    such ones. A method without any leaves those of another as they are."""
+    """Make the method's parameters a part of the model, with their initial values, unless the model
+    already has them. A method without parameters leaves those of another method unchanged."""
     declared = [method.own_parameters(workload, layer) for layer in range(workload.layers)]
     shapes = [{name: one.shape for name, one in each.items()} for each in declared]
     if not any(declared) or shapes == _shapes(model):
@@ -47,7 +47,7 @@ def install(model: nn.Module, layers: Sequence[Any], method: Method, workload: W
 
 def restore(model: nn.Module, method: Method, workload: Workload, folder: Path) -> list[str]:
     """Load the method's parameters from a checkpoint, as far as it has them. Returns the names of
-    those that it lacks and that were drawn at random. Raises ValueError for another shape."""
+    the missing ones, which were drawn at random. Raises ValueError for another shape."""
     own: Any = getattr(model, NAME, None)
     if own is None:
         return []

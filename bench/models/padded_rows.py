@@ -1,4 +1,4 @@
-"""Rows of different lengths as a decoder reads them: which positions, where a question begins, and
+"""Rows of different lengths in the form for a decoder: positions, the start of a question, and
 padding on the left.
 
 Shapes: B batch, n tokens.
@@ -13,7 +13,7 @@ from methods.base import SequenceInfo, Unsupported
 
 
 def causal(ids: Tensor, sequence: SequenceInfo) -> SequenceInfo:
-    """With the positions of tokens after padding."""
+    """The sequence with the positions of tokens after padding."""
     padded = sequence.valid is not None
     return sequence.replace(
         causal=True, positions=counted(sequence, ids) if padded else sequence.positions
@@ -21,7 +21,7 @@ def causal(ids: Tensor, sequence: SequenceInfo) -> SequenceInfo:
 
 
 def question_start(sequence: SequenceInfo) -> int:
-    """The number of the first VIP token of a batch of one row; 0: there is none."""
+    """The index of the first VIP token of a batch of one row; 0: there is none."""
     if sequence.vip is None:
         return 0
     if len(sequence.vip) != 1:

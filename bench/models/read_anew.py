@@ -1,4 +1,4 @@
-"""Decoding in models whose cache is made anew at a length."""
+"""Decoding in models that rebuild their cache at a certain length."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from methods.parts.kv_cache import decodes_exactly
 @dataclass
 class ReadAnew(Decoding):
     """A batch of a model for which transformers' `generate` reads all tokens again once there are
-    more than `past`: the cache is made anew from all of them.
+    more than `past`: the cache is rebuilt from all of them.
 
     ids             [B, n] all tokens so far
     past            the length up to which the cache is kept
@@ -30,7 +30,7 @@ class ReadAnew(Decoding):
     question_after: bool
 
     def step(self, ids: Tensor) -> Tensor:
-        """Raises Unsupported where the question would be read before the cache is made."""
+        """Raises Unsupported if the question would be read before the cache is made."""
         seen = self.ids.shape[1]
         self.ids = torch.cat((self.ids, ids), 1)
         if not seen <= self.past < self.ids.shape[1]:

@@ -1,5 +1,5 @@
-"""Turning a decoder's cached keys to other positions: rotary embeddings (Su et al., arXiv
-2104.09864, §3.2) of the layouts that transformers' models have."""
+"""Rotation of a decoder's cached keys to other positions: rotary embeddings (Su et al., arXiv
+2104.09864, §3.2) in the layouts of transformers' models."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ STATIC = ("default", "linear", "llama3", "yarn", "proportional")
 
 @dataclass(frozen=True)
 class Rotation:
-    """Dimension pairs (i, i + r/2) of the first r, or (2i, 2i + 1) where `interleaved`, turn by
-    frequencies[i] [r/2] radians a position. None of them: keys have no positions."""
+    """Dimension pairs (i, i + r/2) of the first r, or (2i, 2i + 1) if `interleaved`, turn by
+    frequencies[i] [r/2] radians a position. Without frequencies, keys have no positions."""
 
     frequencies: Tensor
     interleaved: bool = False
@@ -48,7 +48,7 @@ class Rotation:
 
 
 def rotations(model: nn.Module) -> Iterator[Rotation]:
-    """None at all, and those with the frequencies that the model has, in either layout."""
+    """A rotation without frequencies, then those with the model's frequencies, in both layouts."""
     yield Rotation(torch.empty(0))
     for module, name, kind in _embeddings(model):
         frequencies = getattr(module, f"{name}_inv_freq" if name else "inv_freq", None)
@@ -58,8 +58,8 @@ def rotations(model: nn.Module) -> Iterator[Rotation]:
 
 
 def changes_past(model: Any) -> int | None:
-    """The tokens of an input past which the frequencies depend on its length: LongRoPE (arXiv
-    2402.13753) has two sets of them, dynamic NTK one for each length. None: they never do."""
+    """The length of an input past which the frequencies depend on it: LongRoPE (arXiv 2402.13753)
+    has two sets of them, dynamic NTK one for each length. None: they never depend on it."""
     for module, name, kind in _embeddings(model):
         settings = module.config.rope_parameters if kind not in STATIC else {}
         if kind == "longrope":
@@ -70,7 +70,7 @@ def changes_past(model: Any) -> int | None:
 
 
 def read_anew_past(model: Any) -> int | None:
-    """The tokens past which transformers' `generate` drops the cache and reads all of them again,
+    """The length past which transformers' `generate` drops the cache and reads all tokens again,
     with the frequencies of the longer input (Phi-3, Phi-3.5-MoE); None: it keeps the cache."""
     past = getattr(model.config, "original_max_position_embeddings", None)
     if past is None or past != changes_past(model):
@@ -82,8 +82,8 @@ def read_anew_past(model: Any) -> int | None:
 
 
 def forget_lengths(model: nn.Module) -> None:
-    """Dynamic frequencies stay those of the longest input so far until an input is short: after
-    this they are of the next input's length, as in a model that has read nothing else."""
+    """Dynamic frequencies stay those of the longest input so far until an input is short. After
+    this call they depend only on the next input's length, as in a newly loaded model."""
     for module, name, kind in _embeddings(model):
         if "dynamic" in kind:
             place = torch.zeros(1, 1, dtype=torch.long, device=module.inv_freq.device)
@@ -91,8 +91,8 @@ def forget_lengths(model: nn.Module) -> None:
 
 
 def _embeddings(model: nn.Module) -> Iterator[tuple[Any, str, str]]:
-    """Modules of rotary embeddings, with a type of layers that one is for ("": all), and the kind
-    of its frequencies."""
+    """Modules of rotary embeddings, each with its type of layers ("": all), and the kind of its
+    frequencies."""
     for module in model.modules():
         kind = getattr(module, "rope_type", "default")
         of_layers = kind.items() if isinstance(kind, dict) else [("", kind)]

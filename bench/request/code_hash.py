@@ -1,11 +1,10 @@
-"""A hash of the code that a cell's numbers depend on: of the imported code, independent of its
-location.
+"""A hash of the code on which a cell's numbers depend, independent of its location.
 
-A module counts by its syntax tree without docstrings, comments and positions, and by what it
-imports: a name from a module of this project by that module's own content, any other by its full
-name. C++ sources of a package count by their text without comments and blank lines. The hash is
-taken over the sorted digests of all modules, so a module that is moved leaves it as it is. Nothing
-is imported to find it.
+A module counts by its syntax tree without docstrings, comments and positions, and by its imports:
+a name from a module of this project by that module's own content, any other by its full name. C++
+sources of a package count by their text without comments and blank lines. The hash is taken over
+the sorted digests of all modules, so moving a module doesn't change it. Nothing is imported to find
+it.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from bench.files import digest, keep, read_kept
 NATIVE = (".cpp", ".cu", ".h", ".hpp", ".cuh")
 SKIPPED_FIELDS = ("ctx", "kind", "type_comment", "type_ignores")
 TREES = 16
-"""Syntax trees that are kept: those of a method, its bases and a task are read several times."""
+"""Number of cached syntax trees: those of a method, its bases and a task are read several times."""
 BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
-"""Fields of a statement that hold others."""
+"""Fields of a statement that hold other statements."""
 COMMENT_OR_LITERAL = re.compile(
     r"""//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])')""", re.DOTALL
 )
@@ -41,12 +40,12 @@ class _Import(NamedTuple):
 
     @property
     def submodule(self) -> str:
-        """The module that is imported where `name` is no name within one."""
+        """The module that is imported if `name` is a module itself."""
         return f"{self.module}.{self.name}" if self.name else self.module
 
 
 class _Module(NamedTuple):
-    """`content` is the digest of a module's own sources, empty where they hold no statement."""
+    """`content` is the digest of a module's own sources, empty if they hold no statement."""
 
     content: str
     imports: tuple[_Import, ...]
@@ -54,9 +53,9 @@ class _Module(NamedTuple):
 
 @functools.cache
 def code_sha256(*targets: str, without: str = "") -> str:
-    """sha256 over the modules behind module names or targets ('package.module:Name') and over all
-    that these import from the same top-level packages. The package `without` doesn't count, nor
-    anything below it. Raises RequestError for a module that doesn't exist."""
+    """sha256 over the modules of module names or targets ('package.module:Name') and over all
+    modules that they import from the same top-level packages. The package `without` and its content
+    are left out. Raises RequestError for a module that doesn't exist."""
     ingredients = [__file__, Path(__file__).read_text(), targets, without]
     found = read_kept("code", ingredients)
     if found and all(_sources(name) == kept for name, kept in found["sources"].items()):
@@ -75,7 +74,7 @@ def code_sha256(*targets: str, without: str = "") -> str:
         modules[name] = module = _module(name)
         if module:
             names += [part for each in module.imports for part in (each.module, each.submodule)]
-            # To import a module is to import the packages that it is in.
+            # Importing a module imports the packages that contain it.
             names.append(name.rpartition(".")[0])
     found_modules = {name: module for name, module in modules.items() if module}
     project = {scope.partition(".")[0] for scope in scopes}
@@ -90,7 +89,7 @@ def code_sha256(*targets: str, without: str = "") -> str:
 
 
 def _sources(name: str) -> str | None:
-    """A digest of a module's files as they are; None where there is no such module."""
+    """A digest of a module's unchanged files; None if there is no such module."""
     path = source_file(name)
     if path is None:
         return None
@@ -104,7 +103,7 @@ def _natives(path: Path) -> list[Path]:
 
 
 def _links(module: _Module, modules: Mapping[str, _Module], project: set[str]) -> Iterator[str]:
-    """What a module imports, without the places of the project's own modules."""
+    """The imports of a module, without the locations of the project's own modules."""
     for each in module.imports:
         if each.submodule in modules:
             yield f"{modules[each.submodule].content} {each.bound}"
@@ -122,7 +121,7 @@ def _scope(name: str) -> str:
 
 @functools.cache
 def _module(name: str) -> _Module | None:
-    """None where there is no such module, or the name is one within a module."""
+    """The module; None if there is none, or if the name is defined within a module."""
     path = source_file(name)
     if path is None:
         return None
@@ -144,7 +143,7 @@ def source_file(name: str) -> Path | None:
 
 
 def folder_of(package: str) -> Path | None:
-    """The folder of a package, found by its path; None where there is none."""
+    """The folder of a package, found by its path; None if there is none."""
     path = _place(package)
     if path and path.name == "__init__.py":
         return path.parent
@@ -152,7 +151,7 @@ def folder_of(package: str) -> Path | None:
 
 
 def _place(name: str) -> Path | None:
-    """Where a module's file, or the folder of a package without __init__.py, is or would be."""
+    """The path, which may not exist, of a module's file or of a package without __init__.py."""
     top, *rest = name.split(".")
     spec = importlib.util.find_spec(top)
     if spec is None:
@@ -167,7 +166,7 @@ def _place(name: str) -> Path | None:
 
 @functools.lru_cache(maxsize=TREES)
 def parsed(path: Path) -> ast.Module:
-    """A module's syntax tree, which is not to be changed. Raises RequestError for a file that is no
+    """A module's syntax tree, which must not be changed. Raises RequestError for a file that isn't
     Python."""
     try:
         return ast.parse(path.read_bytes(), str(path))
@@ -210,7 +209,7 @@ def _defined(node: ast.AST) -> Iterator[str]:
 
 
 def _imports(tree: ast.Module, package: str) -> Iterator[_Import]:
-    """`package` is the one that relative imports begin in."""
+    """The imports of a module; relative ones begin in `package`."""
     for node in _statements_within(tree):
         if isinstance(node, ast.Import):
             yield from (_Import(alias.name, "", alias.asname or "") for alias in node.names)
@@ -223,7 +222,7 @@ def _imports(tree: ast.Module, package: str) -> Iterator[_Import]:
 
 
 def _statements_within(node: ast.AST) -> Iterator[ast.AST]:
-    """All statements below a node. An expression holds none, so that most nodes aren't visited."""
+    """All statements below a node. Expressions hold none, so most nodes aren't visited."""
     for name in BLOCKS:
         for child in getattr(node, name, ()):
             yield child
@@ -232,7 +231,7 @@ def _statements_within(node: ast.AST) -> Iterator[ast.AST]:
 
 def _add_tokens(value: Any, add: Callable[[str], None]) -> None:
     """Adds a syntax tree as text that is the same in every version of Python: the classes of its
-    nodes and their non-empty fields, which later versions only add to."""
+    nodes and their non-empty fields; later versions only add fields."""
     # Nested generators would take twice as long, before every cell.
     if isinstance(value, ast.AST):
         add(f"{type(value).__name__}(")
@@ -253,8 +252,8 @@ def _add_tokens(value: Any, add: Callable[[str], None]) -> None:
 
 
 def _counts(node: Any) -> bool:
-    """Whether a part of a list of nodes counts: imports, docstrings, and blocks of imports alone
-    don't."""
+    """Whether a part of a list of nodes counts: imports, docstrings, and blocks that contain only
+    imports don't."""
     if isinstance(node, ast.Expr):
         return not (isinstance(node.value, ast.Constant) and isinstance(node.value.value, str))
     if isinstance(node, ast.If):

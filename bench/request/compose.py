@@ -1,5 +1,5 @@
-"""From overrides such as 'method=vcc' to a composed request, with errors a person can act on; and
-from a cell back to its command."""
+"""Makes a composed request from overrides such as 'method=vcc', with helpful errors; and the
+command from a cell."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ NUMBERS = ("length", "n", "batch", "threads", "seed", "new_tokens", "turns", "de
 
 def compose(overrides: Sequence[str]) -> dict[str, Any]:
     """The request that Hydra composes from overrides: bench.request.schema.Config as a plain dict.
-    Plain values are put into what the other words compose: Hydra takes half a second, and that is
-    kept. Raises RequestError, also for an experiment that is a sweep."""
+    Hydra takes half a second, so the composition without plain values is cached, and these are put
+    into it. Raises RequestError, also for an experiment that is a sweep."""
     plain = _plain_values(overrides)
     words = [override for override in overrides if override.partition("=")[0] not in plain]
     ingredients = _ingredients(words)
@@ -62,7 +62,7 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _plain_values(overrides: Sequence[str]) -> dict[str, Any]:
-    """Key → value of the overrides that set a whole number or a folder on which no other part of a
+    """Key → value of the overrides that set an integer or a folder on which no other part of a
     request depends."""
     plain: dict[str, Any] = {}
     others = set()
@@ -77,8 +77,8 @@ def _plain_values(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _ingredients(overrides: Sequence[str]) -> list[str]:
-    """All that a request is composed from: its words, the YAML files, Hydra and this code. Empty
-    where a word names a file or folder, which is looked into."""
+    """Everything from which a request is composed: its arguments, the YAML files, Hydra and this
+    code. Empty if an argument names a file or folder, since its content is read."""
     for key, _, value in (override.partition("=") for override in overrides):
         is_read = key in PATHS and key not in ONE_PATH
         if is_read and (key != "model" or "/" in value or os.path.exists(value)):
@@ -113,7 +113,7 @@ def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[s
     words = hydra_overrides(overrides)
     try:
         with initialize_config_dir(str(plugins.CONF), version_base="1.3"), catch_warnings():
-            # Hydra's launcher plugins, where they are installed, have schemas of these names.
+            # Hydra's launcher plugins, if they are installed, have schemas of these names.
             filterwarnings("ignore", r"\s*.*validated against ConfigStore", UserWarning)
             config = hydra_compose("config", overrides=words, return_hydra_config=True)
         hydra = {
@@ -130,7 +130,7 @@ def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[s
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         raise RequestError(f"{getattr(mark, 'name', '')}{plugins.yaml_problem(error)}") from error
-    except (AssertionError, AttributeError) as error:  # OmegaConf's, for a field of no mapping
+    except (AssertionError, AttributeError) as error:  # OmegaConf's, if a value isn't a mapping
         if not any(override.startswith("model.config") for override in overrides):
             raise
         raise RequestError(f"{NO_CONFIG}; this model has its checkpoint's size") from error
@@ -150,7 +150,7 @@ def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[s
 
 
 def _unknown_key(key: str, overrides: Sequence[str]) -> RequestError:
-    """The error for a dotted key that isn't in the request: its neighbours are."""
+    """The error for a dotted key that isn't in the request although its neighbours are."""
     others = [override for override in overrides if override.partition("=")[0] != key]
     node, _ = compose_with_hydra(others)
     *parents, name = key.split(".")
@@ -163,11 +163,10 @@ def _unknown_key(key: str, overrides: Sequence[str]) -> RequestError:
 
 
 def resolve(request: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """A composed request with everything applied that depends on several of its parts: a model that
-    stands in for another on some tasks, the parameters that a method's adapted weights were trained
-    with or that a recipe trains it with, the longest input of a model, an experiment's number of
-    rows and parameters of methods for a task. What the overrides give stays as given. Raises
-    RequestError."""
+    """A composed request after all changes that depend on several of its parts: a model that
+    replaces another on some tasks, the parameters with which a method's adapted weights were
+    trained or a recipe trains it, the longest input of a model, an experiment's number of rows and
+    parameters of methods for a task. Values from overrides stay as given. Raises RequestError."""
     keys = {override.lstrip("+").partition("=")[0] for override in overrides}
     task = request["task"]["name"]
     model = _model_for(request["model"], task)
@@ -220,7 +219,7 @@ def _check_config(model: Mapping[str, Any]) -> None:
 
 
 def _model_for(model: Mapping[str, Any], task: str) -> Mapping[str, Any]:
-    """The model that stands in on a task. A model that the request changed is returned
+    """The model that replaces this one on a task. A model that the request changed is returned
     unchanged."""
     name = (model.get("by_task") or {}).get(task)
     written = plugins.conf("model", model["name"]) if name else {}
@@ -229,21 +228,21 @@ def _model_for(model: Mapping[str, Any], task: str) -> Mapping[str, Any]:
     return {"revision": None, "adapted": {}, "config": None, **plugins.conf("model", name)}
 
 
-# Back again: the command of a cell, the shortest `bench run …` that composes to it, on any machine.
+# The reverse: a cell's command, the shortest `bench run …` that composes to it on any machine.
 
 DATA, MODEL = "DATA", "MODEL"
 """Names that replace the paths of data and of a checkpoint in a command."""
 SAME_NAME = ("length", "n", "batch", "dtype", "seed", "new_tokens", "question", "turns", "fill",
              "probe", "skip_unanswerable")  # fmt: skip
-"""Names of a request under which a cell keeps its values, too."""
+"""Names of a request that are also names of fields of a cell."""
 PLAIN = re.compile(r"[A-Za-z][\w.-]*")
 """Text that Hydra reads unquoted."""
 
 
 def command_of(cell: Cell, deadline_s: float | None = None) -> str:
-    """The shortest command that composes to the cell: it gives each value that differs from those
-    that its method, task, model and recipe imply, and the threads, whose default depends on the
-    machine. `deadline_s` is of the run, not of the cell; it is given unless it is the default.
+    """The shortest command that composes to the cell: it contains each value that differs from
+    those that its method, task, model and recipe imply, and the threads, whose default depends on
+    the machine. `deadline_s` belongs to the run, not the cell; it is left out if it is the default.
 
     Raises RequestError for a method, task, model or recipe that no longer exists."""
     words = [f"method={cell.method['name']}", f"task={cell.task['name']}"]
@@ -257,7 +256,7 @@ def command_of(cell: Cell, deadline_s: float | None = None) -> str:
         base = compose(words)
     if cell.device["name"] != base["device"]["name"]:
         words.append(f"device={cell.device['name']}")
-    # Both change what other words imply.
+    # Both change the values that other arguments imply.
     changed = []
     if cell.protocol != weights.protocol_of(base):
         changed.append(f"protocol={cell.protocol}")
@@ -296,7 +295,7 @@ def command_of(cell: Cell, deadline_s: float | None = None) -> str:
 def _differing_words(
     part: str, values: Mapping[str, Any] | None, implied: Mapping[str, Any] | None
 ) -> Iterator[str]:
-    """A word for each value of a part of the request that isn't the implied one."""
+    """An argument for each value of a part of the request that differs from the implied one."""
     for name, value in (values or {}).items():
         is_implied = (implied or {}).get(name, ...) == value
         if is_implied or name in (*plugins.NOT_PARAMETERS, *schema.FROM_REQUEST):
@@ -314,8 +313,8 @@ def _differing_words(
 
 
 def _method_within(conf: Mapping[str, Any]) -> str:
-    """`method.prefill=` of a method within a method: its name, with its parameters where some
-    differ from its defaults."""
+    """`method.prefill=` of a method within a method: its name, with the parameters that differ from
+    its defaults."""
     defaults = parameters.resolved({parameters.PART: conf["name"]})[parameters.PART]
     differing = {name: value for name, value in conf.items() if defaults.get(name, ...) != value}
     if not differing:
@@ -325,5 +324,5 @@ def _method_within(conf: Mapping[str, Any]) -> str:
 
 
 def _text(value: Any) -> str:
-    """A value as Hydra's grammar reads it."""
+    """A value in the form that Hydra's grammar reads."""
     return value if isinstance(value, str) else json.dumps(value)

@@ -20,9 +20,9 @@ GROUPS = ("method", "task", "model", "device", "data", "launcher", "recipe", "ex
 PATHS = ("model", "model.path", "data.dir", "results", "events", "checkpoints")
 """Keys whose values are files or folders."""
 ONE_PATH = ("results", "events", "checkpoints")
-"""Those of one path that may not exist yet: a comma in it is a part of it."""
+"""Keys of a single path that may not exist yet: a comma in it is a part of the path."""
 OPEN = ("recipe.trained_with.", "model.config.")
-"""Beginnings of keys that a YAML needn't have."""
+"""Prefixes of keys that a YAML needn't have."""
 NO_CONFIG = (
     "model.config.NAME=VALUE, or model.config={NAME: VALUE}, sets the size of a model whose "
     "weights are random, such as model=random-lra"
@@ -30,8 +30,8 @@ NO_CONFIG = (
 
 
 def parse(overrides: Sequence[str]) -> list[Any]:
-    """Hydra's own reading of overrides. A value that its grammar can't read, such as ~/ä, and a
-    path that is one or exists, such as /a,b, are taken as they are written. Raises RequestError."""
+    """Overrides as parsed by Hydra. Values that its grammar can't read, such as ~/ä, and paths that
+    exist or are the only one, such as /a,b, are used as written. Raises RequestError."""
     from hydra.errors import HydraException
 
     parsed = []
@@ -66,8 +66,8 @@ def quoted(key: str, value: str) -> str:
 
 def check_overrides(overrides: Sequence[str], methods: Sequence[str] | None = None) -> list[str]:
     """The overrides, with a checkpoint given as `model=` in the form that Hydra takes. `methods`
-    are those of a request whose overrides name none: by default those of conf/config.yaml. Raises
-    RequestError with the nearest name for a choice or a key that doesn't exist."""
+    are used if the overrides name none: by default those of conf/config.yaml. Raises RequestError
+    with the nearest name for a choice or a key that doesn't exist."""
     parsed = parse(as_parameters(overrides))
     result: list[str] = []
     if methods is None:
@@ -112,7 +112,7 @@ def check_overrides(overrides: Sequence[str], methods: Sequence[str] | None = No
 
 
 def _task_overrides(overrides: Sequence[str], keys: Sequence[str]) -> list[str]:
-    """The task of a request that names a model and no task: one that this model can answer."""
+    """The task of a request that names a model but no task: one that this model can answer."""
     chosen = {o.key_or_group: o.value() for o in parse(overrides) if not o.is_sweep_override()}
     if "model" not in chosen:
         return []
@@ -123,8 +123,8 @@ def _task_overrides(overrides: Sequence[str], keys: Sequence[str]) -> list[str]:
 
 
 def hydra_overrides(overrides: Sequence[str]) -> list[str]:
-    """Overrides as Hydra takes them: `task=NAME:MEMBER` is the YAML of NAME and what it leaves
-    open, and a key that a YAML needn't have is added."""
+    """Overrides in the form that Hydra takes: `task=NAME:MEMBER` becomes the YAML of NAME and the
+    member that it leaves open, and keys that a YAML needn't have are added."""
     words = []
     for override in overrides:
         key, _, value = override.partition("=")
@@ -140,7 +140,7 @@ def hydra_overrides(overrides: Sequence[str]) -> list[str]:
 
 
 def _check_scale(parsed: Sequence[Any]) -> None:
-    """A scale belongs to an experiment, and not every experiment has it. Raises RequestError."""
+    """Checks that the request has an experiment with this scale. Raises RequestError."""
     choices = {o.key_or_group: str(o.value()) for o in parsed if not o.is_sweep_override()}
     scale, experiment = choices.get("scale"), choices.get("experiment")
     if scale in (None, "None", "null"):
@@ -152,7 +152,7 @@ def _check_scale(parsed: Sequence[Any]) -> None:
 
 
 def _check_experiment(name: str) -> None:
-    """What an experiment chooses must exist: Hydra's own message wouldn't name the file."""
+    """Checks that an experiment's choices exist: Hydra's own message wouldn't name the file."""
     content = plugins.conf("experiment", name)
     if (value := content.get(BUDGET)) is not None:
         raise RequestError(f"experiment={name}: budget={value} is not accepted: {BUDGET_ACCEPTED}")
@@ -167,7 +167,7 @@ def _check_experiment(name: str) -> None:
 
 
 def _model_overrides(choices: Sequence[str]) -> list[str]:
-    """A model is a name of the group, or any checkpoint by its folder or hub id."""
+    """Overrides for a model, which is a name of the group, or a checkpoint's folder or hub id."""
     names = plugins.available("model")
     if all(choice in names for choice in choices):
         for choice in choices:
@@ -203,7 +203,7 @@ def _check_keys(keys: Sequence[str], methods: Sequence[str]) -> None:
 
 def check_parameter(key: str, methods: Collection[str]) -> None:
     """Raises RequestError for a key method.NAME when none of the methods has that parameter. In a
-    sweep it reaches those that have it: bench.sweep.grid."""
+    sweep the value applies to the methods that have it: bench.sweep.grid."""
     head, _, name = key.lstrip("+").partition(".")
     accepted = [plugins.conf("method", method) for method in methods]
     if head != "method" or not name or not accepted:
@@ -240,12 +240,12 @@ PARAMETERS = {
 }
 """Short name → the method's parameter."""
 OPTIONS = "press."
-"""Other names that begin so are arguments of a press, which are in the parameter `options`."""
+"""Other names with this prefix are arguments of a press, stored in the parameter `options`."""
 
 
 def as_parameters(overrides: Sequence[str]) -> list[str]:
-    """The overrides with the method's parameters under their own names. Raises RequestError, also
-    for a `budget=` that is none, such as the time of a sweep."""
+    """The overrides with short names replaced by the method's parameters. Raises RequestError, also
+    for a `budget=` of another meaning, such as the time of a sweep."""
     others, options = [], []
     for override in overrides:
         key, equals, value = override.partition("=")
@@ -272,12 +272,12 @@ def as_parameters(overrides: Sequence[str]) -> list[str]:
     return [*others, *([f"method.options='{', '.join(options)}'"] if options else [])]
 
 
-# The words of a request that a shell may complete.
+# The arguments of a request that a shell may complete.
 
 
 def completions(given: Sequence[str], word: str) -> list[str]:
-    """The words NAME= or NAME=VALUE that `word` may become, after the words given: names of a
-    request, also parameters of the methods that it names, or, after a comma, a value more."""
+    """The completions NAME= or NAME=VALUE of `word`, after the arguments `given`: names of a
+    request, also parameters of the methods that it names, or, after a comma, another value."""
     name, equals, value = word.partition("=")
     with contextlib.suppress(RequestError):
         if not equals:

@@ -1,5 +1,5 @@
-"""Checks of the values of a request: the parameters of its method and task, each other value by
-itself, and the memory and time that it needs on this machine. No torch.
+"""Checks of the values of a request: the parameters of its method and task, each other value
+separately, and the memory and time that it needs on this machine. No torch.
 
 The accepted parameters are read from the annotations in the source of a dataclass, since importing
 a method loads torch. The dataclass checks conditions on several fields itself, before anything is
@@ -31,8 +31,8 @@ LIMITS = {limit.__name__: limit for limit in (Range, Text)}
 
 
 def checked(group: str, conf: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of a method or task, each value in the form that its field has: 3 for '3'
-    where that is a number, '3' for 3 where it is text. Raises RequestError for a value that its
+    """The configuration of a method or task, with each value converted to the type of its field: 3
+    for '3' if that is a number, '3' for 3 if it is text. Raises RequestError for a value that its
     field doesn't accept. Fields of other types than TYPES take anything."""
     hints = field_types(conf["target"])
     result = dict(conf)
@@ -47,7 +47,7 @@ def checked(group: str, conf: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _forms(value: Any) -> Iterator[Any]:
-    """What a value that was written may mean; equal values come to one form."""
+    """Possible meanings of a written value; equal values give the same first form."""
     if type(value) is str and re.fullmatch("[0-9]{1,18}", value):
         yield from _forms(int(value))
     if type(value) is int and abs(value) < 1 << 53:
@@ -59,8 +59,8 @@ def _forms(value: Any) -> Iterator[Any]:
 
 @functools.cache
 def field_types(target: str) -> dict[str, Any]:
-    """Field → its annotation, of the dataclass 'package.module:Name' and those it extends, as
-    `typing.get_type_hints` has it; without those of other types than TYPES."""
+    """Field → its annotation, for the dataclass 'package.module:Name' and its bases, in the form of
+    `typing.get_type_hints`; without fields of other types than TYPES."""
     definition, module = _definition(target)
     found: dict[str, Any] = {}
     if not isinstance(definition, ast.ClassDef):
@@ -76,8 +76,8 @@ def field_types(target: str) -> dict[str, Any]:
 
 
 def _definition(target: str) -> tuple[ast.AST | None, str]:
-    """The class or the assigned value behind 'package.module:Name', or ':module.Name' of a module
-    that is imported there, and the module that it is in; None where there is no such source."""
+    """The class or the assigned value of 'package.module:Name', or ':module.Name' for a module that
+    is imported there, and the module that contains it; None if there is no such source."""
     module, _, path_to = target.partition(":")
     name, _, attribute = path_to.partition(".")
     path = code_hash.source_file(module)
@@ -100,8 +100,8 @@ def _definition(target: str) -> tuple[ast.AST | None, str]:
 
 
 def _hint(annotation: Any, module: str) -> Any:
-    """The value of an annotation in a module, or the `Range` or `Text` within one; None if a part
-    of it is unknown, and for what it is to other libraries."""
+    """The value of an annotation in a module, or the `Range` or `Text` within it; None if a part of
+    it is unknown or belongs to other libraries."""
     match annotation:
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
             one, other = _hint(left, module), _hint(right, module)
@@ -136,13 +136,13 @@ def _hint(annotation: Any, module: str) -> Any:
 PART = "prefill"
 NUMBERS = re.compile(r"[-+.\deE,; ]+")
 LATER = ("several",)
-"""Parameters that are younger than stored rows: where they are null, no cell's key has them."""
+"""Parameters that are newer than stored rows: null values aren't part of a cell's key."""
 
 
 def resolved(method: Mapping[str, Any]) -> dict[str, Any]:
-    """A method's configuration with that of its part, as `plugins.build` takes it; without the
-    name of a part that isn't there, and without LATER ones that are null. A parameter that names a
-    file of numbers is their text: a cell is by that. Raises RequestError."""
+    """A method's configuration with that of its part, in the form for `plugins.build`; without the
+    key of a missing part, and without LATER parameters that are null. A parameter that names a file
+    of numbers is replaced by their text, which identifies the cell. Raises RequestError."""
     others = {
         key: value
         for key, value in method.items()
@@ -173,8 +173,8 @@ def resolved(method: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _numbers(value: str) -> str:
-    """The lines of a file, joined by semicolons; the value itself where it is no file of numbers,
-    which the method refuses."""
+    """The lines of a file, joined by semicolons; the value itself if it isn't a file of numbers,
+    and the method then rejects it."""
     try:
         lines = Path(value).expanduser().read_text().split("\n")
     except (OSError, ValueError):
@@ -183,8 +183,8 @@ def _numbers(value: str) -> str:
     return text if NUMBERS.fullmatch(text) else value
 
 
-# When and how often a text is asked: `question=after` reads the question after the KV cache of the
-# text is made, `turns=3` asks three questions on the same cache, one after the other.
+# Order and number of questions: `question=after` reads the question after the KV cache of the text
+# is made, `turns=3` asks three questions on the same cache, one after the other.
 
 NOT_DECODERS = {*auto.FAMILIES.values(), *auto.OWN_HEADS.values(), *auto.HUB_HEADS.values()} - {
     auto.DECODER
@@ -192,14 +192,14 @@ NOT_DECODERS = {*auto.FAMILIES.values(), *auto.OWN_HEADS.values(), *auto.HUB_HEA
 
 
 def question_words(request: Mapping[str, Any]) -> str:
-    """What a request asks for beyond one question in the prompt, in its own words; "": nothing."""
+    """The arguments of a request that ask for more than one question in the prompt; "": none."""
     turns = request.get("turns") or 1
     words = [f"question={request['question']}"] if request.get("question") else []
     return " ".join([*words, *([f"turns={turns}"] if turns != 1 else [])])
 
 
 def check_model(request: Mapping[str, Any], model: Mapping[str, Any]) -> None:
-    """Raises RequestError for a model that is no decoder."""
+    """Raises RequestError for a model that isn't a decoder, if the request needs one."""
     if model["family"] not in NOT_DECODERS:
         return
     if words := question_words(request):
@@ -212,9 +212,9 @@ def check_model(request: Mapping[str, Any], model: Mapping[str, Any]) -> None:
 
 
 def prompt_form(request: Mapping[str, Any], model: Mapping[str, Any], task: Task) -> str | None:
-    """How the model of a cell is asked, where there is a choice: PLAIN or CHAT for a decoder with a
-    chat template. Without one it is asked plainly. A family of another package counts as a decoder
-    where the request gives one of the two. Raises RequestError."""
+    """The form of prompts for the model of a cell: PLAIN or CHAT for a decoder with a chat
+    template; None for other models, whose prompts are plain. A family of another package counts as
+    a decoder if the request gives one of the two. Raises RequestError."""
     form, name = request.get("prompt") or schema.AUTO_PROMPT, model["name"]
     templated = auto.has_chat_template(Path(model["path"]))
     if model["family"] in NOT_DECODERS and form == CHAT:
@@ -242,8 +242,8 @@ def no_decoder(words: str, model: str) -> str:
 
 
 def check_rows(rows: Sequence[Row], request: Mapping[str, Any]) -> None:
-    """Raises RequestError for rows that can't be asked so: where a prompt's question doesn't stand
-    apart at its end, or a text has too few further ones."""
+    """Raises RequestError for rows that don't allow the requested questions: a prompt's question
+    isn't separate at its end, or a text has too few further questions."""
     turns = request.get("turns") or 1
     for row in rows if question_words(request) else ():
         if not isinstance(row, Prompt) or not row.query:
@@ -258,11 +258,11 @@ def check_rows(rows: Sequence[Row], request: Mapping[str, Any]) -> None:
             )
 
 
-# Each value of a resolved request by itself.
+# Checks of each value of a resolved request.
 
 
 def check_values(request: Mapping[str, Any]) -> None:
-    """Checks each value of a resolved request by itself. Raises RequestError."""
+    """Checks each value of a resolved request separately. Raises RequestError."""
     values = {**request}
     for part in ("data", "recipe"):
         values |= {f"{part}.{name}": value for name, value in (request.get(part) or {}).items()}
@@ -305,7 +305,7 @@ def check_values(request: Mapping[str, Any]) -> None:
 
 
 def decoded_tokens(request: Mapping[str, Any]) -> int | None:
-    """How many new tokens a request decodes after each prompt; None: decoding isn't measured."""
+    """Number of new tokens decoded after each prompt; None: decoding isn't measured."""
     planned = None if request["probe"] else schema.MEASURES[request["measure"]].new_tokens
     return request.get("new_tokens") or planned
 
@@ -318,7 +318,7 @@ def check_device(device: Mapping[str, Any]) -> None:
     if not found:
         raise RequestError(f"device={device['name']}: no CUDA GPU on this machine; accepted: cpu")
     required = device.get("require")
-    # As a word: a GH200 is no H200.
+    # Matched as a whole word: a GH200 isn't an H200.
     if required and not re.search(rf"\b{re.escape(required)}\b", found, re.IGNORECASE):
         raise RequestError(
             f"device={device['name']} requires an {required}; here: {found} "
@@ -344,8 +344,8 @@ def seconds_of(text: str | None) -> float | None:
 
 # Limits of this machine, checked before any row is generated or a model is loaded.
 #
-# The estimates are generous: they refuse what is out of reach by far, and leave what is near the
-# limit to the run itself, whose end becomes a row.
+# The estimates are generous: they refuse only requests far beyond the limits; a run that fails near
+# a limit stores a row.
 
 BYTES_PER_TOKEN = 4
 """Memory of a token of a generated row, for most tasks."""
@@ -364,7 +364,7 @@ def check_threads(threads: int | None) -> None:
 
 
 def generating_s(request: Mapping[str, Any]) -> float:
-    """Seconds that the embedded rows of a request take to generate; 0 of another source."""
+    """Seconds that the embedded rows of a request take to generate; 0 for other sources."""
     return float(request["length"] * _generated(request) / TOKENS_PER_S)
 
 
@@ -386,5 +386,5 @@ def check_size(request: Mapping[str, Any]) -> None:
 
 
 def _generated(request: Mapping[str, Any]) -> int:
-    """Rows that are generated."""
+    """Number of generated rows."""
     return int(request["n"] or 0) if request["data"]["source"] == "embedded" else 0

@@ -1,8 +1,8 @@
 """Finds the YAML files of methods, tasks, models and the rest, and loads their targets.
 
-They lie in the project's conf folder, in those of plugin packages (entry point `bench.conf`) and in
-those that BENCH_CONF_PATH lists. Whatever is wrong with one of these files, or with the code behind
-it, is a RequestError of one line that names the file.
+They are in the project's conf folder, in those of plugin packages (entry point `bench.conf`) and in
+those that BENCH_CONF_PATH lists. Any error in one of these files, or in the code that it names, is
+a RequestError of one line that names the file.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from bench.errors import RequestError, errors_of, unknown
 from bench.request import code_hash
 
 ROOT = Path(__file__).resolve().parents[2]
-"""The checkout, or the folder that the package is installed in."""
+"""The checkout, or the folder in which the package is installed."""
 DESCRIPTION = ("label", "facts")
-"""Keys of a method's or a task's YAML for listings; they are no part of a request."""
+"""Keys of a method's or a task's YAML for listings; they aren't part of a request."""
 NOT_PARAMETERS = ("name", "target", *DESCRIPTION)
-"""What a method's YAML holds besides its parameters."""
+"""Keys of a method's YAML that aren't parameters."""
 IS_CHECKOUT = (ROOT / "conf" / "config.yaml").is_file()
 CONF = ROOT / ("conf" if IS_CHECKOUT else "bench/conf")
 ENTRY_POINT = "bench.conf"
@@ -60,7 +60,7 @@ def problems() -> list[str]:
 
 
 def _plugin_dirs() -> Iterator[tuple[Path, str]]:
-    """The folders of plugins, each with what is wrong with it; empty where nothing is."""
+    """The folders of plugins, each with an error message, which is empty if there is no error."""
     for entry in importlib.metadata.entry_points(group=ENTRY_POINT):
         module, _, name = entry.value.partition(":")
         given = f"entry point {ENTRY_POINT}: {entry.name} = {entry.value}"
@@ -92,8 +92,8 @@ def available(group: str) -> dict[str, Path]:
 
 
 def conf(group: str, name: str) -> dict[str, Any]:
-    """The YAML of one choice, as written; of NAME:MEMBER that of NAME with this member. Raises
-    RequestError with the nearest name, or with what is wrong with the file."""
+    """The YAML of one choice, as written; for NAME:MEMBER that of NAME with this member. Raises
+    RequestError with the nearest name, or with the error in the file."""
     choices = available(group)
     stem, _, member = name.partition(":")
     if member and stem in choices:
@@ -107,7 +107,7 @@ def conf(group: str, name: str) -> dict[str, Any]:
 
 
 def undescribed(conf: Mapping[str, Any]) -> dict[str, Any]:
-    """A method's or a task's configuration as a request has it."""
+    """A method's or a task's configuration without its DESCRIPTION, as in a request."""
     return {key: value for key, value in conf.items() if key not in DESCRIPTION}
 
 
@@ -149,7 +149,7 @@ def read(path: Path) -> dict[str, Any]:
     names to values."""
     import yaml
 
-    # libyaml's loader, where it is there, is ten times as quick.
+    # libyaml's loader, if it is available, is ten times as fast.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         content = yaml.load(_text(path), loader)
@@ -177,7 +177,7 @@ def _text(path: Path) -> str:
 
 
 def yaml_problem(error: Exception) -> str:
-    """':LINE: what is wrong' of an error of the YAML parser."""
+    """':LINE: message' for an error of the YAML parser."""
     mark = getattr(error, "problem_mark", None)
     line = f":{mark.line + 1}" if mark else ""
     parts = (getattr(error, "problem", None), getattr(error, "context", None))
@@ -202,8 +202,8 @@ def about(path: Path) -> str:
 
 
 def method_label(method: str | None, parameters: Mapping[str, Any] | str | None) -> str | None:
-    """What tables and figures call a method: its name, or what the `label` of its YAML makes of
-    the parameters, a mapping or JSON, that make it another algorithm."""
+    """Name of a method in tables and figures: its name, or the `label` of its YAML with the
+    parameters, a mapping or JSON, that make it another algorithm."""
     label: str | None = _written(method).get("label") if method else None
     if label is None:
         return method
@@ -221,13 +221,13 @@ def is_engine(method: str) -> bool:
 
 
 def facts(method: str) -> Mapping[str, Any]:
-    """What a method's YAML says of it; empty as `_written` is."""
+    """The facts in a method's YAML; empty if there is none."""
     return _written(method).get("facts") or {}
 
 
 @functools.cache
 def _written(method: str) -> Mapping[str, Any]:
-    """A method's YAML; empty where there is none, as for an older or contributed row."""
+    """A method's YAML; empty if there is none, as for an older or contributed row."""
     return conf("method", method) if method in available("method") else {}
 
 

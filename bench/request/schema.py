@@ -1,5 +1,5 @@
-"""The schema of a request, which Hydra checks types and keys against: its names, the names that
-other harnesses use, and the values that are accepted."""
+"""The schema of a request, by which Hydra checks types and keys: its names, the names that other
+harnesses use, and the accepted values."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from bench.errors import RequestError
 from bench.status import WeightsProtocol
 
 MISSING: Any = "???"
-"""omegaconf.MISSING, without a tenth of a second of imports."""
+"""omegaconf.MISSING, without its imports, which take a tenth of a second."""
 SOURCES = ("embedded", "local", "hub")
 VERDICT_TOKENS = 32
 """Fewer new tokens give no verdict on the time of each."""
 LARGE_PARAMETERS, LARGE_S, LARGE_PAIRS = 50_000_000, 300.0, 12
-"""Models with more parameters have this time for their timed stages, where the measure has less,
-and pairs enough for an interval where they take seconds."""
+"""Models with more parameters have this time for their timed stages, if the measure has less, and
+enough pairs for an interval if these take seconds."""
 AUTO_PROMPT = "auto"
 AFTER = "after"
 """`question=after`: a text's question is read once the KV cache of the text is made."""
 BASELINE = "vanilla"
-"""The method that every other is compared with."""
+"""The method with which every other is compared."""
 BY_TASK = ("n_by_task", "method_by_task", "task_by_answers")
 """Keys of a request that do not outlast its resolution."""
 FROM_REQUEST = {"include_path": ("data", "dir"), "tokenizer": ("model", "path")}
-"""Parameters of a task → the part of the request that they are where it gives none."""
+"""Parameter of a task → the part of the request that is its default."""
 
 
 @dataclass(frozen=True)
 class MeasurePlan:
-    """What a choice of `measure=` runs: the kinds of measurement, the number of latency pairs, the
-    seconds that they may take (the number is reduced before any ratio is known), the processes
-    that they are spread over where there is time for it, and the number of new tokens that are
-    decoded where the request gives none (None: decoding isn't measured). `long_pairs` is the number
-    of pairs where each takes seconds (None: the same)."""
+    """The contents of a choice of `measure=`: the kinds of measurement, the number of latency
+    pairs, the seconds that they may take (the number is reduced before any ratio is known), the
+    number of processes among which they are divided if there is time, and the default number of new
+    tokens to decode (None: decoding isn't measured). `long_pairs` is the number of pairs if each
+    takes seconds (None: the same)."""
 
     quality: bool = True
     speed: bool = True
@@ -48,7 +48,7 @@ class MeasurePlan:
 
     @property
     def tokens_alone(self) -> bool:
-        """Whether only the time of new tokens is measured, and the bytes of their cache."""
+        """Whether only the time of new tokens and the bytes of their cache are measured."""
         return self.in_turns and self.new_tokens is not None
 
     @property
@@ -59,7 +59,7 @@ class MeasurePlan:
 
     @property
     def timed(self) -> bool:
-        """Whether inputs or new tokens are timed, which neighbours disturb."""
+        """Whether inputs or new tokens are timed; other processes disturb this."""
         return self.speed or self.in_turns
 
     def within(self, seconds: float) -> MeasurePlan:
@@ -67,7 +67,7 @@ class MeasurePlan:
         return replace(self, budget_s=seconds / 2)
 
     def for_large_model(self) -> MeasurePlan:
-        """The plan itself where it has more time than large models need."""
+        """The plan for a large model; the plan itself if it has more time than these need."""
         if self.budget_s >= LARGE_S / 2:
             return self
         return replace(self.within(LARGE_S), long_pairs=LARGE_PAIRS)
@@ -105,14 +105,14 @@ CHOICES: dict[str, Iterable[str]] = {
     "recipe.dtype": ("float32", "bfloat16", "float16"),
     "recipe.schedule": ("linear", "cosine", "constant", "rsqrt"),
 }
-"""Name in a request → the values that it takes."""
+"""Name in a request → the accepted values."""
 LEAST = {
     "seed": 0,
     **dict.fromkeys(("length", "batch", "n", "threads", "deadline_s", "turns"), 1),
     **{f"recipe.{name}": 1 for name in ("steps", "batch", "accumulate", "eval_every", "save_every",
                                         "rows", "dev_rows")},
 }  # fmt: skip
-"""Name in a request → its least value."""
+"""Name in a request → its minimum value."""
 
 
 @dataclass
@@ -160,10 +160,10 @@ class DataConf:
 class RecipeConf:
     """How to train. A step is one optimizer step, on `batch` rows over all processes.
 
-    steps or epochs   length of the training: one of the two
+    steps or epochs   length of the training: exactly one is given
     rows, dev_rows    number of rows of the train and validation splits; None: all
-    schedule          of the learning rate after `warmup` steps: linear and cosine decay to 0 at
-                      the last step, rsqrt with the inverse square root of the step
+    schedule          learning rate after `warmup` steps: linear and cosine decay to 0 at the last
+                      step, rsqrt with the inverse square root of the step
     clip              greatest norm of the gradient; 0: no clipping
     accumulate        gradient accumulation: micro-batches of a batch
     recompute         gradient checkpointing
@@ -171,7 +171,7 @@ class RecipeConf:
     eval_every        steps between evaluations on the dev rows; the best weights are kept
     patience          evaluations in a row without improvement that stop training; None: no limit
     save_every        steps between checkpoints (no effect on the weights)
-    trained_with      method → its parameters where it trains, unless the request gives others
+    trained_with      method → its parameters in training, unless the request gives others
     """
 
     name: str = MISSING
@@ -201,9 +201,9 @@ class RecipeConf:
 @dataclass
 class Config:
     """One request. A method and a task have their own parameters in addition to `target`;
-    `n_by_task` maps a task to its `n` where the request itself gives none, `method_by_task` a task
-    to parameters of the methods that have them, and `task_by_answers` a kind of answers to the task
-    of a request that names none, for a model with a trained head of this kind."""
+    `n_by_task` maps a task to its default `n`, `method_by_task` a task to parameters of the methods
+    that have them, and `task_by_answers` a kind of answers to the default task of a request, for a
+    model with a trained head of this kind."""
 
     method: dict[str, Any] = field(default_factory=dict)
     task: dict[str, Any] = field(default_factory=dict)
@@ -249,7 +249,7 @@ OTHER_NAMES = {
     "output_path": "results", "output_dir": "results", "num_threads": "threads",
     "data_dir": "data.dir", "split": "data.split", "torch_dtype": "dtype",
 }  # fmt: skip
-"""What other harnesses, lm-eval before all, call a name of a request → the name."""
+"""Name in other harnesses, mainly lm-eval → the name in a request."""
 
 
 def our_name(given: str) -> str | None:
@@ -267,7 +267,7 @@ def not_a_word(given: str) -> RequestError:
 
 
 def uses_adapted(protocol: str | None, recipe: Mapping[str, Any] | None) -> bool:
-    """Whether a method reads with the weights that its model has adapted to it."""
+    """Whether a method uses the weights that were adapted to it."""
     return protocol in (None, WeightsProtocol.FINETUNE) and not recipe
 
 

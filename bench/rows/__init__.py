@@ -1,4 +1,4 @@
 from pathlib import Path
 
 DEFAULT = Path("results/runs")
-"""The folder of rows where none is given."""
+"""The default folder of rows."""

@@ -1,4 +1,4 @@
-"""Every column of a row: its name, its type and what it means.
+"""Every column of a row: its name, its type and its meaning.
 
 One row is one cell. Times are integer nanoseconds, memory is integer bytes, ratios are
 method / vanilla. A column that was not measured is null, and a column `…_reason` contains
@@ -18,9 +18,9 @@ from bench.status import QualityComparison, QualityVerdict, Status, WeightsProto
 SCHEMA_VERSION = 2
 
 FUSED_KERNEL = "torch"
-"""`kernel` and `engine_kernel` of torch's fused attention, on which vanilla runs."""
+"""Value of `kernel` and `engine_kernel` for torch's fused attention, on which vanilla runs."""
 WIDENED_TO_ALONE = "widened to the time alone"
-"""In `lat_ratio_ci_method`: the method's time without vanilla lay outside the interval."""
+"""Part of `lat_ratio_ci_method`: the method's time without vanilla was outside the interval."""
 Json = Annotated[str, "json"]
 """Text of JSON. `Store.append` takes the object itself, too."""
 WeightsKind = Literal[
@@ -30,8 +30,8 @@ DataSource = Literal["embedded", "local", "hub"]
 
 
 class Row(TypedDict, total=False):
-    """A row inside the process. One that a store has read has every column; others have those
-    known so far. A column whose type excludes None is filled in by every run. Columns of paired
+    """A row inside the process. A row read from a store has every column; others have the columns
+    known so far. Every run fills in the columns whose type excludes None. Columns of paired
     comparisons are read as records (`comparison.Comparison.of`)."""
 
     # identity
@@ -298,7 +298,7 @@ class Row(TypedDict, total=False):
 
 class Column(NamedTuple):
     """`type` is int64, float64, bool, string, json (a string of JSON) or list<int64>;
-    `values`, when not empty, are the only ones accepted."""
+    `values`, when not empty, are the only accepted values."""
 
     name: str
     type: str

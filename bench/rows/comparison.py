@@ -2,7 +2,7 @@
 
 A row contains up to six. `lat`: a call, or the time to the first token; `train`: a training step;
 `tpot`: a new token after the first; these are compared with vanilla. `engine` and `tpot_engine`:
-the same against exact attention by the method's own engine. `answer`: a whole answer, derived from
+comparisons with exact attention on the method's own engine. `answer`: a whole answer, derived from
 `lat` and `tpot`. The columns of a comparison are the fields of its record after its name and `_`,
 such as `lat_ratio`. docs/trust.md explains the calls that are timed from outside.
 """
@@ -25,14 +25,14 @@ NAMES: dict[Name, str] = {
     "tpot_engine": "a new token, by the method's engine",
     "answer": "a whole answer",
 }
-"""Name of a comparison → what is timed."""
+"""Name of a comparison → the timed work."""
 LATENCY: tuple[Name, ...] = ("lat",)
 TO_VANILLA: tuple[Name, ...] = ("lat", "train", "tpot")
 TO_ENGINE: tuple[Name, ...] = ("engine", "tpot_engine")
 TIMED: tuple[Name, ...] = (*TO_VANILLA, *TO_ENGINE)
 ALL: tuple[Name, ...] = tuple(NAMES)
 ENGINE_OF: dict[Name, Name] = {"lat": "engine", "tpot": "tpot_engine"}
-"""Comparison with vanilla → the one with exact attention by the method's engine."""
+"""Comparison with vanilla → the one with exact attention on the method's engine."""
 
 
 def raw(meaning: str, of: tuple[Name, ...] = TO_VANILLA, is_derived: bool = False) -> Any:
@@ -113,12 +113,12 @@ class Comparison:
 
     @property
     def measured(self) -> Self:
-        """Without what is derived."""
+        """The comparison without derived fields."""
         return replace(self, **dict.fromkeys(DERIVED))
 
     @property
     def paired(self) -> "Ratio | None":
-        """The ratio for further statistics; None where there is none."""
+        """The ratio for further statistics; None if there is none."""
         if None in (self.ratio, self.ratio_ci_lo, self.ratio_ci_hi, self.ratio_p, self.n_pairs):
             return None
         from bench.statistics.paired import Ratio

@@ -28,14 +28,14 @@ from tasks.metrics import buckets, chance
 
 AGREE_SLACK_BYTES = 16 << 20
 ARM = ("value", "ci_lo", "ci_hi", "score_by_length", "predictions_sha256")
-"""Columns that vanilla has, too."""
+"""Columns that also exist for vanilla."""
 OTHERS, FEWEST_OTHERS = 64, 16
-"""Rows that aren't scored, on which the best constant answer is chosen; with fewer it is a poor
-estimate."""
+"""Rows that aren't scored, on which the best constant answer is chosen; with fewer rows the
+estimate is poor."""
 
 
 def quality_arms_of(cell: Cell, base: Cell) -> Row:
-    """The columns about the weights of vanilla's quality, `base` being vanilla's cell."""
+    """The columns about the weights of vanilla's quality; `base` is vanilla's cell."""
     own, other = (one.model["weights_sha256"] for one in (cell, base))
     training = training_of(base.model)
     return {
@@ -61,7 +61,7 @@ def derive(row: Mapping[str, Any], cell: Cell, results: Path) -> Row:
                 columns["scoring_ns"] = perf_counter_ns() - began
                 columns |= quality_arms_of(*arms) if paired else {}
         except RequestError as error:
-            # What was measured is kept; the same command scores the stored predictions again.
+            # Measurements are kept; the same command scores the stored predictions again.
             failed = {"status": Status.ERROR, "status_stage": "score", "status_detail": str(error)}
             columns |= cast(Row, failed if columns.get("status") == Status.OK else {})
     for name, value in times(raw, columns, cell.seed).items():
@@ -74,8 +74,8 @@ def derive(row: Mapping[str, Any], cell: Cell, results: Path) -> Row:
 
 
 def times(raw: Mapping[Name, Comparison], row: Mapping[str, Any], seed: int) -> Row:
-    """The columns of all comparisons, from their measured fields, and of what follows from them
-    and the row's other columns."""
+    """The columns of all comparisons, from their measured fields, and the columns that follow from
+    them and the row's other columns."""
     found: dict[Name, Comparison] = {**raw, "answer": Comparison()}
     for name in TO_VANILLA:
         found[name] = to_vanilla(raw[name], seed)
@@ -95,15 +95,15 @@ def times(raw: Mapping[Name, Comparison], row: Mapping[str, Any], seed: int) -> 
     return cast(Row, columns)
 
 
-# Quality: the official metric of a task, applied to stored predictions and checked, as a metric may
-# be a plugin's.
+# Quality: the official metric of a task, applied to stored predictions. Its results are checked,
+# since a plugin may define it.
 
 
 def scored(
     task: Task, answers: Sequence[Any], references: Sequence[Sequence[str]]
 ) -> tuple[Mapping[str, Any], list[float]]:
-    """The figures of `Task.score` and the numbers of `Task.score_each`. Raises RequestError where
-    the metric raises, or gives something else."""
+    """The figures of `Task.score` and the numbers of `Task.score_each`. Raises RequestError if the
+    metric raises, or returns something else."""
     name, target = f"metric {task.metric} of task {task.name}", type(task).__module__
     with errors_of(name, target):
         figures = task.score(answers, references)
@@ -153,8 +153,8 @@ def _scored(
 def _answer_cut_frac(
     rows: Sequence[Any], records: Mapping[Any, Mapping[str, Any]], length: int
 ) -> float | None:
-    """The share of rows whose answer stood in what truncation removed. None where texts were
-    truncated and of none it is known, or no answer stood in one."""
+    """The share of rows whose answer was in the text that truncation removed. None if texts were
+    truncated and this is unknown for all of them, for example because no answer is in a text."""
     found = [
         truncation.answer_removed(row, record["removed"]) if "removed" in record else None
         for row in rows
@@ -205,12 +205,12 @@ def compared_scores(columns: Row) -> Row:
     }
 
 
-# The best constant answer, chosen on rows that the cell isn't scored on.
+# The best constant answer, chosen on rows on which the cell isn't scored.
 
 
 def chance_columns(cell: Cell, task: Task, rows: Sequence[Any], low: float | None) -> Row:
     """The columns of chance level; `low` is the lower end of the score's interval. All are null for
-    a task in which no answer is given."""
+    a task without answers."""
     found: Row = {"chance": None, "chance_reason": None, "at_chance": None}
     if not task.constants(rows):
         return found
@@ -224,7 +224,7 @@ def chance_columns(cell: Cell, task: Task, rows: Sequence[Any], low: float | Non
 
 def other_rows(cell: Cell, task: Task, rows: Sequence[Any]) -> Sequence[Any]:
     """Up to OTHERS rows that the cell doesn't have: those after its own in their split, else the
-    first of the training split. Fewer than FEWEST_OTHERS where the data have no more."""
+    first of the training split. Fewer than FEWEST_OTHERS if the data have no more."""
     data = data_of(vars(cell))
     later = _rows(cell, task, data, len(rows) + OTHERS)[len(rows) :]
     if len(later) >= FEWEST_OTHERS or data.split == "train":
@@ -233,7 +233,7 @@ def other_rows(cell: Cell, task: Task, rows: Sequence[Any]) -> Sequence[Any]:
 
 
 def _rows(cell: Cell, task: Task, data: Data, n: int) -> Sequence[Any]:
-    """Empty where the data have no such split."""
+    """The rows; empty if the data have no such split."""
     try:
         return task.load(data, n, cell.length, cell.seed).rows
     except DataError:
@@ -245,8 +245,8 @@ def _rows(cell: Cell, task: Task, data: Data, n: int) -> Sequence[Any]:
 
 def mem_agree(columns: Mapping[str, Any]) -> bool | None:
     """Whether measured, traced and theoretical memory agree: resident and traced peaks within a
-    factor of two, and at most twice the theoretical peak; and a cache's bytes held and read. None
-    where nothing can be compared."""
+    factor of two, and at most twice the theoretical peak; and the held and read bytes of a cache.
+    None if nothing can be compared."""
     both = (columns.get("rss_peak_delta_bytes"), columns.get("alloc_peak_bytes"))
     peaks = [peak for peak in both if peak is not None]
     theory = columns.get("state_theory_bytes")
@@ -259,8 +259,8 @@ def mem_agree(columns: Mapping[str, Any]) -> bool | None:
 
 
 def whole_peaks(columns: Row) -> Row:
-    """The peak memory of whole processes: what they had before a forward and its peak above that,
-    unless an engine's own was read; and their ratio."""
+    """The peak memory of whole processes, and their ratio: resident memory before a forward plus
+    the rise during it, unless the peak of an engine was read."""
 
     def whole(before: int | None, delta: int | None) -> int | None:
         return None if before is None or delta is None else before + delta

@@ -15,8 +15,8 @@ from bench.statistics.paired import ASSUMED_SD_PCT
 from bench.status import Verdict
 
 SLOWED = 1.05
-"""Times outside may differ by this factor before they replace those inside: a call then begins with
-colder caches and sleeping threads."""
+"""Times outside replace those inside only beyond this factor: calls timed outside begin with colder
+caches and sleeping threads."""
 
 
 def to_vanilla(raw: Comparison, seed: int) -> Comparison:
@@ -55,8 +55,8 @@ def to_vanilla(raw: Comparison, seed: int) -> Comparison:
 
 
 def to_engine(raw: Comparison, vanilla: Comparison, seed: int) -> Comparison:
-    """The comparison with exact attention by the method's own engine: from separate pairs, judged
-    by the noise of vanilla's equal pairs; or, where that engine is vanilla's, the comparison with
+    """The comparison with exact attention on the method's own engine: from separate pairs, judged
+    by the noise of vanilla's equal pairs; or, if vanilla runs on that engine, the comparison with
     `vanilla`."""
     if not raw.samples_ns:
         if raw.kernel != FUSED_KERNEL or vanilla.ratio is None:
@@ -103,7 +103,7 @@ def of_answer(first: Comparison, token: Comparison, n: int) -> Comparison:
 
 
 def of_few_tokens(token: Comparison, engine: Comparison, n: int) -> tuple[Comparison, Comparison]:
-    """Both comparisons of a new token, without a verdict where there are too few for one."""
+    """Both comparisons of a new token, without a verdict if `n` tokens are too few for one."""
     if token.ratio is None or n >= VERDICT_TOKENS:
         return token, engine
     reason = f"{n} new tokens are too few for a verdict, which takes {VERDICT_TOKENS}"
@@ -123,8 +123,8 @@ def _ratio_fields(ratio: stats.Ratio) -> dict[str, Any]:
 
 
 def _alone(raw: Comparison) -> float | None:
-    """The method's time without vanilla between its calls, as a share of that in pairs in the same
-    process, the first."""
+    """The method's time without vanilla between its calls, as a share of its time in pairs in the
+    same process, the first one."""
     if not raw.solo_median_ns or not raw.samples_ns:
         return None
     process = raw.pair_process or [0] * len(raw.samples_ns)
@@ -133,7 +133,7 @@ def _alone(raw: Comparison) -> float | None:
 
 
 def _ratio(raw: Comparison, alone: float | None, seed: int) -> between_processes.ProcessRatio:
-    """The ratio of pairs; its interval includes the ratio with the method's time `alone`."""
+    """The ratio of pairs; its interval includes the ratio with the method's `alone` time."""
     found = between_processes.paired_ratio(
         raw.samples_ns or [], raw.base_samples_ns or [], raw.pair_process, seed
     )
@@ -143,16 +143,16 @@ def _ratio(raw: Comparison, alone: float | None, seed: int) -> between_processes
     return found._replace(ratio=widened(ratio, ratio.ratio * alone))
 
 
-# The comparison with calls that the supervisor timed by its own clock: vanilla may be slower next
-# to the method, and the method's process may have reported times that are too short.
+# The comparison with calls timed by the supervisor's clock: vanilla may be slower next to the
+# method, and the method's process may have reported times that are too short.
 
 
 def witnessed(raw: Comparison, ratio: stats.Ratio) -> tuple[stats.Ratio, dict[str, Any]]:
-    """The ratio of the samples and the fields of the times outside; none without such times.
-    If the times outside give a larger ratio, by more than its interval and SLOWED, then the ratio
-    is theirs and `note` contains the reason; if by more than SLOWED alone, then its interval is
-    widened to the end of theirs. A slow-down of both arms changes nothing. On a machine that was
-    too busy for a verdict the ratio stays, without a verdict."""
+    """The ratio of the samples and the fields of the times outside; no fields without such times.
+    If the times outside give a ratio larger by more than its interval and SLOWED, it replaces the
+    ratio and `note` contains the reason; if by more than SLOWED only, the interval is widened to
+    the end of theirs. A slow-down of both arms changes nothing. On a machine that was too busy for
+    a verdict the ratio stays, without a verdict."""
     if not raw.outside_process:
         return ratio, {}
     inside = raw.pair_process or [0] * len(raw.base_samples_ns or ())

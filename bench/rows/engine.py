@@ -1,5 +1,5 @@
-"""Short answers about a row: the kernels that ran, whether the engine alone made it faster, its
-inputs, the longest one that fits, and whether its KV cache was measured as it reports."""
+"""Short facts about a row: the kernels that ran, whether only the engine made it faster, its
+inputs, the longest input that fits, and whether its KV cache reports the measured bytes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from bench.status import Status, Verdict
 
 KV_AGREE, KV_SLACK_BYTES, READ_AGREE_PCT = 1.05, 1 << 20, 5
 HALVES = {"float64": 4, "float32": 2, "bfloat16": 1, "float16": 1}
-"""Number format → its size in 16 bits."""
+"""Number format → its size in units of 16 bits."""
 ENGINE_ONLY = "by its engine only"
 PERHAPS = "perhaps "
-"""Before ENGINE_ONLY where the ratio to exact attention by the same engine is undecided."""
+"""Prefix of ENGINE_ONLY if the ratio to exact attention on the same engine is undecided."""
 NEXT = re.compile(r"; (?=native |torch\b)")
 
 
 def engine_only(row: Mapping[str, Any]) -> str:
-    """ENGINE_ONLY where a row is faster than vanilla and not than exact attention by its own
-    engine; empty otherwise, and where either ratio is missing."""
+    """ENGINE_ONLY if a row is faster than vanilla but not faster than exact attention on its own
+    engine; empty otherwise, and if either ratio is missing."""
     own = row.get("engine_verdict")
     if row.get("lat_verdict") != Verdict.FASTER or own in (None, Verdict.FASTER):
         return ""
@@ -35,8 +35,8 @@ def kernels(used: str | None) -> list[tuple[str, str]]:
 
 
 def kernel_names(used: str | None, words: int | None = None) -> str:
-    """The kernels without reasons, each once, at most `words` words of each: with one, native or
-    torch. Empty where none is known."""
+    """The kernels without reasons, each once, at most `words` words of each: with one word, native
+    or torch. Empty if none is known."""
     names = (" ".join(name.split()[:words]) for name, _ in kernels(used))
     return ", ".join(dict.fromkeys(names))
 
@@ -45,16 +45,16 @@ def kernel_names(used: str | None, words: int | None = None) -> str:
 
 
 def input_words(row: Mapping[str, Any]) -> list[str]:
-    """Labels in tables for a row whose inputs are not a task's unchanged inputs, each asked once,
-    in its prompt."""
+    """Labels in tables for a row whose inputs differ from a task's unchanged inputs with one
+    question each, in the prompt."""
     filled = ["inputs filled to the length"] if row.get("filled") else []
     after = ["question after the cache is made"] if row.get("question") else []
     return [*filled, *after, *([f"{row['turns']:.0f} turns"] if row.get("turns") else [])]
 
 
 def longest_input(row: Mapping[str, Any]) -> str | None:
-    """Such as 14,848 tokens or, where time and not memory ended the search, at least 65,536 tokens
-    in time; "in a training step" follows where these were tried. None for a row that didn't search.
+    """Text such as 14,848 tokens or, if time and not memory ended the search, at least 65,536
+    tokens in time; with "in a training step" if these were tested. None for a row without a search.
     """
     if row.get("max_length_fit") is None:
         return None
@@ -65,7 +65,7 @@ def longest_input(row: Mapping[str, Any]) -> str | None:
 
 
 def is_lower_bound(row: Mapping[str, Any]) -> bool:
-    """Whether a longer input ran into the deadline, so that it may have fitted."""
+    """Whether a longer input reached the deadline, so that it may have fitted."""
     return bool(row.get("max_length_end") == Status.TIMEOUT)
 
 
@@ -74,14 +74,14 @@ def is_lower_bound(row: Mapping[str, Any]) -> bool:
 
 def kv_ratio_16bit(columns: Mapping[str, Any]) -> float | None:
     """The bytes that a cache holds / those of the keys and values of all tokens in 16 bits, in
-    which most models run: against float32 numbers a quantised cache looks half as large."""
+    which most models run: relative to float32, a quantised cache would seem half as large."""
     held, full = columns.get("kv_bytes_held"), columns.get("kv_bytes_full")
     return HALVES[columns["dtype"]] * held / full if held is not None and full else None
 
 
 def kv_agrees(columns: Mapping[str, Any]) -> bool | None:
     """Whether a cache's resident memory is at most 5 % above the bytes that it reports as held:
-    storage kept for growth isn't resident. None where either isn't known."""
+    storage kept for growth isn't resident. None if either is unknown."""
     held, resident = columns.get("kv_bytes_held"), columns.get("kv_bytes_resident")
     if held is None or resident is None:
         return None
@@ -89,7 +89,7 @@ def kv_agrees(columns: Mapping[str, Any]) -> bool | None:
 
 
 def kv_read_agrees(columns: Mapping[str, Any]) -> bool | None:
-    """Whether a cache reports the bytes that a step read of it as they were counted, to 5 %. None
-    where they weren't counted."""
+    """Whether the bytes that a cache reports as read by a step equal the counted ones within 5 %.
+    None if they weren't counted."""
     reported = columns.get("kv_read_reported_pct")
     return None if reported is None else bool(abs(reported - 100) <= READ_AGREE_PCT)

@@ -17,7 +17,7 @@ from bench.rows.shards import unique_name, write_whole
 
 class Predictions:
     """The predictions of one cell, in `folder`/`key`. A record is one sample: its `id` (string or
-    integer), its `prediction`, and all else that its metric needs, as JSON."""
+    integer), its `prediction`, and other values for its metric, as JSON."""
 
     def __init__(self, folder: str | Path, key: str) -> None:
         if not key or "/" in key or key.startswith("."):
@@ -26,7 +26,7 @@ class Predictions:
         self.warnings: list[str] = []
 
     def append(self, records: Iterable[Mapping[str, Any]]) -> Path | None:
-        """Store records as one new shard and give its path; None when there are none.
+        """Store records as one new shard and return its path; None when there are none.
 
         Raises ValueError for a record without an id or not of JSON, StoreError when the folder
         can't be written; earlier shards are untouched.
@@ -54,9 +54,9 @@ class Predictions:
             for number, line in enumerate(path.read_bytes().splitlines(), start=1):
                 try:
                     record = json.loads(line)
-                    if b"\\ud" in line.lower():  # perhaps a lone surrogate, which is no text
+                    if b"\\ud" in line.lower():  # perhaps a lone surrogate, which isn't valid text
                         _line(record)
-                    record["prediction"]  # a record without one is none
+                    record["prediction"]  # required in a record
                     records[record["id"]] = record
                 except (ValueError, KeyError, TypeError, RecursionError) as error:
                     reason = f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""Reading a row's quality: the weights and training of both arms, and whether the method keeps
+"""Interprets a row's quality: the weights and training of both arms, and whether the method keeps
 vanilla's quality."""
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def has_toy_weights(row: Mapping[str, Any]) -> bool:
 
 
 OF_FILE = '"weights": "file"'
-"""In the parameters of an engine that computes with a GGUF file's own number formats."""
+"""Part of the parameters of an engine that computes with a GGUF file's own number formats."""
 
 
 def labelled(name: Any, row: Mapping[str, Any]) -> str:
-    """The name with notes: "toy weights", or the number format from which weights were dequantised,
-    in which an engine that reads the file computes; "retired", of a row that no longer counts."""
+    """The name with notes: "toy weights", or the number format from which weights were dequantised
+    or in which an engine computes; "retired", for a row that no longer counts."""
     weights = "toy weights" if has_toy_weights(row) else row.get("weights_format")
     if weights and OF_FILE in (row.get("method_params") or ""):
         weights = weights.removeprefix("dequantised from ")
@@ -37,7 +37,7 @@ def labelled(name: Any, row: Mapping[str, Any]) -> str:
 
 
 def compared(own: str | None, other: str | None) -> QualityComparison | None:
-    """How scores of weights with these hashes compare; None where one isn't known."""
+    """The kind of comparison between scores of weights with these hashes; None if unknown."""
     if own is None or other is None:
         return None
     same = own == other
@@ -45,15 +45,15 @@ def compared(own: str | None, other: str | None) -> QualityComparison | None:
 
 
 def comparison(row: Mapping[str, Any]) -> QualityComparison | None:
-    """How a row's score compares with vanilla's; None: not recorded, or there is no score of
-    vanilla."""
+    """The kind of comparison between a row's score and vanilla's; None: not recorded, or there is
+    no score of vanilla."""
     stored = row.get("quality_comparison")
     return stored and QualityComparison(stored)
 
 
 def comparison_text(row: Mapping[str, Any]) -> str:
-    """The word shown with each difference of a row's score from vanilla's; empty where
-    there is none."""
+    """The word shown with each difference of a row's score from vanilla's; empty if there is
+    none."""
     if row.get("base_value") is None:
         return ""
     return comparison(row) or UNKNOWN_WEIGHTS
@@ -89,8 +89,8 @@ SEEDS_UNKNOWN = "seed spread unknown"
 def quality_verdict(row: Mapping[str, Any]) -> QualityVerdict | None:
     """Verdict by the interval of the difference from vanilla; None if there is no interval.
 
-    Where vanilla's own score isn't clearly above that of one constant answer, or within a point of
-    the best possible, the rows can't tell methods apart, unless the difference is significant.
+    If vanilla's own score isn't clearly above that of one constant answer, or is within a point of
+    the best possible, the rows can't distinguish methods, unless the difference is significant.
     """
     base, lo, hi = (row.get(n) for n in ("base_value", "value_diff_ci_lo", "value_diff_ci_hi"))
     if base is None or lo is None or hi is None:
@@ -110,9 +110,9 @@ def quality_verdict(row: Mapping[str, Any]) -> QualityVerdict | None:
 
 
 def stated_verdict(row: Mapping[str, Any], seed_sd: float | None = None) -> str | None:
-    """The verdict as text. Where each arm was trained for itself, the interval is of one seed's
-    weights: it is widened by SEED_SDS standard deviations of the difference between seeds, and
-    without them no verdict is stated."""
+    """The verdict as text. If each arm was trained separately, the interval is that of one seed's
+    weights: it is widened by SEED_SDS standard deviations of the difference between seeds; if these
+    are unknown, no verdict is stated."""
     if quality_verdict(row) is None or comparison(row) != QualityComparison.TRAINED_EACH:
         return quality_verdict(row)
     if seed_sd is None:
@@ -124,7 +124,7 @@ def stated_verdict(row: Mapping[str, Any], seed_sd: float | None = None) -> str 
 
 def keeps_quality(row: Mapping[str, Any]) -> bool:
     """Whether a row's score is at least KEPT_SHARE of vanilla's, or its interval shows that it is.
-    Not where no score was measured, or vanilla's isn't clearly above chance."""
+    False if no score was measured, or vanilla's isn't clearly above chance."""
     value, base = row.get("value"), row.get("base_value")
     if value is None or base is None or vanilla_at_chance(row):
         return False

@@ -1,4 +1,4 @@
-"""Which rows are meant: by id, by folder, or by words such as 'method=vcc,length=4096'."""
+"""Selects rows by id, by folder, or by filters such as 'method=vcc,length=4096'."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from bench.rows.store import LIGHT, PREDICTIONS, Store
 from bench.status import Status
 
 AnyRow = TypeVar("AnyRow", bound=Mapping[str, Any])
-"""A Row, or one with more than the stored columns."""
+"""A Row, or a row with additional columns."""
 
 ALIASES = {"n": "n_samples_planned", "data": "data_source", "weights": "weights_kind",
            "budget": "method.budget"}  # fmt: skip
-"""Words of a request whose column, or method's parameter, has a longer name."""
+"""Names of a request whose column, or method's parameter, has a longer name."""
 PREFIXES = ("row_id", "cell_key")
 """Columns that match by their first letters, in addition to every …sha256."""
 MOST_NAMED = 200
-"""An error lists what a column holds up to that many values."""
+"""An error lists at most this number of a column's values."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The rows that one argument stands for, and a line for each file that couldn't be read.
+    """The rows that one argument selects, and a line for each file that couldn't be read.
     `named` is the filter's values by column; `one` is true when the argument was a row's id."""
 
     text: str
@@ -42,9 +42,9 @@ class Selection:
 
 
 def sides(texts: Iterable[str], results: Path, words: Sequence[str] = ()) -> list[Selection]:
-    """The rows that arguments of `bench compare` name: a folder (or file) of rows, a filter over
+    """The rows that arguments of `bench compare` select: a folder (or file) of rows, a filter over
     `results`, or a row's id, also as FOLDER/ID; `words` filter each. A folder is read once. Raises
-    RequestError for one without rows."""
+    RequestError for an argument without rows."""
     read = functools.cache(_read)
     selections = []
     for text in texts:
@@ -159,8 +159,8 @@ def _value(column: Column, text: str) -> Any:
 
 
 def oldest_first(rows: Iterable[AnyRow]) -> list[AnyRow]:
-    """Rows by the time at which they were stored. The attempts of a cell on a host are in their
-    order, whatever its clock said: each is as new as the newest before it, if not newer."""
+    """Rows by the time at which they were stored. The attempts of a cell on a host keep their
+    order even if its clock was wrong: each counts as at least as new as the attempts before it."""
     newest: dict[tuple[Any, Any], str] = {}
     timed: list[tuple[str, AnyRow]] = []
     for row in sorted(rows, key=lambda row: (row.get("attempt") or 1, row["created_utc"] or "")):
@@ -171,20 +171,20 @@ def oldest_first(rows: Iterable[AnyRow]) -> list[AnyRow]:
 
 
 def best(rows: Iterable[AnyRow]) -> AnyRow:
-    """The row that counts of several of one cell: an ok one before any other, then the newest."""
+    """The row that counts among several of one cell: ok rows before others, then the newest."""
     newest_first = oldest_first(rows)[::-1]
     return max(newest_first, key=lambda row: row["status"] == Status.OK)
 
 
 def counting(rows: Iterable[AnyRow]) -> list[AnyRow]:
-    """The row that counts of each cell on each host."""
+    """The row that counts for each cell on each host."""
     cells: dict[tuple[Any, Any], list[AnyRow]] = {}
     for row in rows:
         cells.setdefault((row["cell_key"], row.get("host_id")), []).append(row)
     return [best(group) for group in cells.values()]
 
 
-# Scores over seeds: the mean and the spread of rows that differ in their seed alone.
+# Scores over seeds: the mean and the spread of rows that differ only in their seed.
 
 SAME = (
     "method", "method_params", "task", "split", "data_source", "model", "weights_kind", "length",
@@ -192,13 +192,13 @@ SAME = (
     "turns", "prompt", "weights_format", "method_version", "task_version", "metric_version",
     "recipe", "recipe_params",
 )  # fmt: skip
-"""What rows of several seeds share. A seed draws the rows, the weights and their training."""
+"""Columns that are equal for several seeds. A seed draws rows, weights and their training."""
 OVER_SEEDS = (*SAME, "seeds", "mean", "sd", "lowest", "highest", "seeds_at_chance")
 
 
 def over_seeds(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """A record with OVER_SEEDS for each score, of the newest row of each seed. `sd` is the standard
-    deviation of one seed's score, None where there is one seed."""
+    """A record with OVER_SEEDS for each score, from the newest row of each seed. `sd` is the
+    standard deviation of one seed's score; None if there is only one seed."""
     records = []
     for key, scored in by_seed(rows, "value").items():
         scores = [row["value"] or 0.0 for row in scored.values()]
@@ -225,7 +225,7 @@ def by_seed(rows: Iterable[AnyRow], name: str) -> dict[tuple[Any, ...], dict[int
 
 
 def versions(folder: Path) -> dict[int, tuple[int, int]]:
-    """Schema version → (files, rows) of the files that are ours and whole."""
+    """Schema version → (files, rows), for complete files of this project."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -243,8 +243,8 @@ def versions(folder: Path) -> dict[int, tuple[int, int]]:
 
 
 def copy_predictions(source: Path, target: Path) -> int:
-    """Copy the shards of predictions that `target` lacks, and give their number. Rows are merged
-    without them, but only with them can samples be paired and scored again."""
+    """Copy the shards of predictions that `target` lacks, and return their number. Rows can be
+    merged without predictions, but these are needed to pair samples and to score them again."""
     copied = 0
     for path in sorted((source / PREDICTIONS).glob("*/part-*.jsonl")):
         into = target / PREDICTIONS / path.parent.name / path.name

@@ -1,4 +1,4 @@
-"""Scores from stored predictions: for a repaired metric, and for pairing two rows' samples."""
+"""Scores from stored predictions: for a repaired metric, and to pair the samples of two rows."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ SAMPLES_FOLLOW = ("task", "data", "n", "length", "seed", "turns", "skip_unanswer
 
 
 class OtherPredictions(RequestError):
-    """The stored predictions aren't those that the row was scored from."""
+    """The stored predictions aren't those from which the row was scored."""
 
 
 def metric_version(row: Mapping[str, Any]) -> str:
-    """The version that the row's metric has now. Raises RequestError."""
+    """The current version of the row's metric. Raises RequestError."""
     return str(task_of(_cell(row)["task"]).metric_version)
 
 
 def rescored(row: Row, results: Path) -> Row:
-    """A new row: this one with its `quality`, all else as it was measured. Raises RequestError."""
+    """A new row: this one with its `quality` computed again. Raises RequestError."""
     new: Row = {"row_id": uuid.uuid4().hex, "created_utc": utc_now().isoformat(timespec="seconds")}
     return {**row, **quality(row, results), **new}
 
 
 def quality(row: Row, results: Path) -> Row:
-    """The quality columns of a row by today's metric.
+    """The quality columns of a row by the current metric.
 
-    Vanilla is rescored too where the row has its score. `results` holds the predictions. Raises
-    RequestError when they or the task's rows are gone or have changed.
+    Vanilla is rescored too if the row has its score. `results` holds the predictions. Raises
+    RequestError when they or the task's rows are missing or have changed.
     """
     ids = [sample.id for sample in _samples(row)]
     arms = ["", "base_"] if row["base_value"] is not None else [""]
@@ -85,8 +85,8 @@ def _loaded(request: str) -> Sequence[Any]:
 
 
 def _folder(row: Mapping[str, Any], results: Path, ids: list[str], arm: str) -> Path:
-    """The folder of the predictions with the row's hash: the one that the row names; vanilla's,
-    which it doesn't name, is searched for."""
+    """The folder of the predictions with the row's hash: the folder named by the row; vanilla's,
+    which the row doesn't name, is found by a search."""
     wanted = row[f"{arm}predictions_sha256"]
     path = Path(row["predictions_path"] or PREDICTIONS)
     if path.is_absolute() or ".." in path.parts:

@@ -1,5 +1,5 @@
 """Rows that no longer count. `retired.yaml` in a folder of configuration lists them with the
-reason, by their ids or by the versions that their columns name:
+reason, by their ids or by the versions in their columns:
 
     retired:
       - where: {method: vcc, method_version: "0123456789ab"}
@@ -33,7 +33,7 @@ class Rule(NamedTuple):
 
 @functools.cache
 def rules() -> tuple[Rule, ...]:
-    """Those of the project and of plugins. Raises RequestError for one that can't be read."""
+    """Rules of the project and of plugins. Raises RequestError for a file that can't be read."""
     found = []
     for path in (folder / "retired.yaml" for folder in plugins.conf_dirs()):
         entries = plugins.read(path)["retired"] if path.is_file() else ()
@@ -51,8 +51,8 @@ def rules() -> tuple[Rule, ...]:
 
 
 def marked(table: Any, rules: Iterable[Rule]) -> Any:
-    """A table with the columns SET and those of the rules: rows that no longer count have the
-    status `retired`, and the reason as its detail."""
+    """A table with the columns SET and those of the rules, in which rows that no longer count have
+    the status `retired`, with the reason as its detail."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""One parquet shard: what may be written into it, and how any version of it is read again."""
+"""One parquet shard: checks of the rows to write, and reading of shards of any version."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ KEY_LETTERS = 16
 SINGLE = re.compile(rf"rows-\d{{8}}T\d+Z-[0-9a-f]{{8}}-([0-9a-f]{{{KEY_LETTERS}}})\.parquet")
 NEEDED = ("row_id", "cell_key", "status")
 LEFTOVER = re.compile(r"\.([0-9a-f]{64}\.lock|(rows|part)-.*\.tmp)")
-"""What a killed process may leave: the lock of a cell, a shard that it was writing."""
+"""Files that a killed process may leave: the lock of a cell, an unfinished shard."""
 ROW_GROUP = 5_000
-"""Rows that are read together: few enough that one row is cheap, many enough that all are."""
+"""Rows that are read together: few enough to read one row fast, enough to read all rows fast."""
 
 RATIO_16BIT = "kv_ratio_16bit"
 RATIO_16BIT_OF = ("kv_bytes_held", "kv_bytes_full", "dtype")
 MIGRATIONS: dict[int, Mapping[str, str]] = {1: RENAMED}
 """Version → old names of columns → names in the next version. New columns need no entry: they are
-null."""
+null in older rows."""
 
 
 class StoreError(RunError):
@@ -39,9 +39,9 @@ class StoreError(RunError):
 
 
 class Problem(NamedTuple):
-    """A file that was set aside, and why. `kind` is torn (ours, damaged), foreign (not ours), newer
-    (of a later schema), unreadable (the system refused), leftover (a killed writer's), or
-    duplicate (rows that are also in an earlier file)."""
+    """A skipped file, and the reason. `kind` is torn (ours, damaged), foreign (not ours), newer (of
+    a later schema), unreadable (the system refused), leftover (a killed writer's), or duplicate
+    (rows that are also in an earlier file)."""
 
     path: Path
     kind: Literal["torn", "foreign", "newer", "unreadable", "leftover", "duplicate"]
@@ -60,7 +60,7 @@ class ShardError(Exception):
 
 
 def current_name(name: str, version: int = 1) -> str:
-    """Today's name of a column of a schema version."""
+    """The current name of a column of a schema version."""
     for old in range(version, columns.SCHEMA_VERSION):
         name = MIGRATIONS.get(old, {}).get(name, name)
     return name
@@ -95,7 +95,7 @@ def checked_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_value(column: Column, value: Any) -> Any:
-    """The value as it is stored. Raises ValueError naming the column for one of another type."""
+    """The value in its stored form. Raises ValueError naming the column for a wrong type."""
     if value is None:
         return None
     if type(value).__module__ == "numpy":
@@ -133,14 +133,14 @@ def utc_now() -> datetime:
 
 
 def unique_name(stem: str, suffix: str) -> str:
-    """A name that no other writer picks, and that sorts by time."""
+    """A name that no other writer uses, and that sorts by time."""
     return f"{stem}-{utc_now():%Y%m%dT%H%M%S%fZ}-{os.urandom(4).hex()}{suffix}"
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a new file so that it is whole or absent at any time, and survives a power cut.
+    """Write a new file so that it is complete or absent at any time, and survives a power cut.
 
-    Raises StoreError when the system refuses; nothing is left behind then.
+    Raises StoreError when the system refuses; then no file is left behind.
     """
     temporary = path.with_name(f".{path.name}.tmp")
     try:
@@ -157,7 +157,7 @@ def write_whole(path: Path, data: bytes) -> None:
     except OSError as error:
         reason = error.strerror or str(error)
         raise StoreError(f"cannot write to {path.parent}: {reason}") from error
-    # Make the new name itself survive a power cut, where the file system can.
+    # Make the new name itself survive a power cut, if the file system supports this.
     with contextlib.suppress(OSError):
         handle = os.open(path.parent, os.O_RDONLY)
         try:
@@ -167,7 +167,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def _locked(path: Path) -> BinaryIO:
-    """A new file, locked as long as it is open: `remove_leftovers` leaves it."""
+    """A new file, locked as long as it is open, so that `remove_leftovers` doesn't remove it."""
     while True:
         file = open(path, "xb")  # noqa: SIM115 - the caller closes it
         with contextlib.suppress(OSError):  # a file system without locks, where nothing is removed
@@ -178,8 +178,8 @@ def _locked(path: Path) -> BinaryIO:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove the locks and the temporary files of killed processes from a folder: those that no
-    process holds. What the system refuses stays."""
+    """Remove locks and temporary files of killed processes from a folder: those that no process
+    holds. Files whose removal the system refuses stay."""
     for path in filter(lambda path: LEFTOVER.fullmatch(path.name), folder.glob(".*")):
         with contextlib.suppress(OSError), path.open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -191,7 +191,7 @@ def write_shard(folder: Path, table: Any) -> Path:
     """Store a table of all columns as one new shard. Raises StoreError.
 
     The name of a single row's shard ends in its cell's key, so that a search for another cell
-    needn't open it: a sweep on a cluster writes thousands, and each of its jobs looks.
+    needn't open it: a sweep on a cluster writes thousands, and each of its jobs searches them.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -212,13 +212,13 @@ def write_shard(folder: Path, table: Any) -> Path:
 
 
 def may_hold(path: Path, cell_key: str) -> bool:
-    """Whether a row of this cell can lie in the shard, by its name."""
+    """Whether the shard, by its name, may contain a row of this cell."""
     named = SINGLE.fullmatch(path.name)
     return named is None or named[1] == cell_key[:KEY_LETTERS]
 
 
 def read_shard(path: Path, names: Collection[str], row: int | None = None) -> Any:
-    """Columns `names` of a shard as a table of today's schema; with `row`, only that row number.
+    """Columns `names` of a shard as a table of the current schema; with `row`, only this row.
 
     Raises ShardError for a file that is damaged, not ours, or of a newer schema.
     """
@@ -245,7 +245,7 @@ def read_shard(path: Path, names: Collection[str], row: int | None = None) -> An
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             problem = Problem(path, "unreadable", error.strerror or str(error))
-        else:  # only a name that we give can be a torn shard of ours
+        else:  # only a file with a name of our form can be a torn shard of ours
             ours, reason = path.name.startswith("rows-"), str(error).splitlines()[0]
             problem = Problem(path, "torn" if ours else "foreign", reason)
         raise ShardError(problem) from error
@@ -269,7 +269,7 @@ def _read(file: Any, names: list[str] | None, row: int | None) -> Any:
 
 
 def _with_ratio(table: Any) -> Any:
-    """A table of an older version with `engine.kv_ratio_16bit`, where it was decoded."""
+    """A table of an older version with `engine.kv_ratio_16bit`, for rows with decoding."""
     import pyarrow.compute as pc
 
     if not set(RATIO_16BIT_OF) <= set(table.column_names):
@@ -281,8 +281,8 @@ def _with_ratio(table: Any) -> Any:
 
 
 def _complete(table: Any, names: Collection[str]) -> Any:
-    """`table` with exactly the columns `names`; those it lacks are null. Raises ValueError,
-    pyarrow's or one naming the column, for a value that is never written."""
+    """`table` with exactly the columns `names`; missing ones are null. Raises ValueError, of
+    pyarrow or naming the column, for a value that is never written."""
     import pyarrow as pa
 
     stored = set(table.column_names)  # each reading of column_names makes the list again

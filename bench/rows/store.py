@@ -29,13 +29,13 @@ from bench.rows.shards import (
 
 LIGHT = [name for name, column in COLUMNS.items() if not column.type.startswith("list")]
 PREDICTIONS = "predictions"
-"""A folder of this name holds no rows, and too many files to search for each cell."""
+"""A folder of this name holds no rows, and has too many files to search for each cell."""
 LEFTOVER_S = 3600.0
 """The writer of a temporary file older than this is dead."""
 
 
 class _Place(NamedTuple):
-    """Where a row is stored; the greatest of a cell is the row to use."""
+    """The place of a stored row; the greatest place of a cell is the row to use."""
 
     ok: bool
     attempt: int
@@ -48,7 +48,7 @@ class Store:
     """The rows of a folder and its subfolders, or of one parquet file.
 
     Reading never fails for one bad file: it is skipped and named in `warnings`, which belongs to
-    the last read. Each read sees what other processes have appended meanwhile. Rows that no longer
+    the last read. Each read sees rows that other processes have appended. Rows that no longer
     count have the status that `bench.rows.retired` gives them, unless rows are read `as_stored`.
     """
 
@@ -61,11 +61,11 @@ class Store:
 
     @property
     def warnings(self) -> list[str]:
-        """One line for each file that the last read set aside."""
+        """One line for each file that the last read skipped."""
         return [str(problem) for problem in self.problems]
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> Path | None:
-        """Store `rows` as one new shard and give its path; None when there are no rows.
+        """Store `rows` as one new shard and return its path; None when there are no rows.
 
         Columns that a row leaves out are null; `row_id` and `created_utc` are filled in.
         Raises ValueError naming a column that is unknown or of a wrong type, and StoreError when
@@ -83,8 +83,8 @@ class Store:
     ) -> Any:
         """All rows as a `pyarrow.Table`, each row id once.
 
-        `columns` are the ones to read, in order (default: all). `where` maps a column to the value
-        it must have, or to a list of values of which it must have one; None means null.
+        `columns` are the columns to read, in order (default: all). `where` maps a column to its
+        required value, or to a list of accepted values; None means null.
         Raises ValueError for an unknown column.
         """
         import pyarrow as pa
@@ -100,8 +100,8 @@ class Store:
         return _distinct(pa.concat_tables([empty, *tables])).select(names)
 
     def find(self, cell_key: str) -> Row | None:
-        """The last attempt at a cell, an ok one before any other, without its lists of samples.
-        Of rows of one attempt it is the newest."""
+        """The row of the last attempt at a cell, ok rows before others, without its lists of
+        samples; the newest row of that attempt."""
         self._update_index(cell_key)
         for place in sorted(self._places.get(cell_key, ()), reverse=True):
             try:
@@ -113,12 +113,12 @@ class Store:
         return None
 
     def last_attempt(self, cell_key: str) -> int:
-        """The number of the last attempt at a cell; 0 where there is none."""
+        """The number of the last attempt at a cell; 0 if there is none."""
         self._update_index(cell_key)
         return max((place.attempt for place in self._places.get(cell_key, ())), default=0)
 
     def shards(self) -> list[Path]:
-        """The parquet files, oldest first; names that begin with a dot are passed over."""
+        """The parquet files, oldest first; names that begin with a dot are skipped."""
         if self.folder.is_file():
             return [self.folder]
         paths: list[Path] = []
@@ -138,7 +138,8 @@ class Store:
                 self.problems.append(error.problem)
 
     def _update_index(self, cell_key: str) -> None:
-        """Read only new shards that may hold the cell: sweeps ask for each, and none changes."""
+        """Read only new shards that may hold the cell: sweeps look up each cell, and shards don't
+        change."""
         paths = self.shards()
         if not self._indexed <= set(paths):
             self._places, self._indexed = {}, set()
@@ -180,7 +181,7 @@ def _distinct(table: Any) -> Any:
 
 
 class Merged(NamedTuple):
-    """How many rows a merge added, how many were present already, and which files it skipped."""
+    """The number of rows that a merge added, of rows already present, and the skipped files."""
 
     added: int
     present: int
@@ -190,8 +191,8 @@ class Merged(NamedTuple):
 def merge(sources: Iterable[str | Path], target: str | Path) -> Merged:
     """Copy the rows of folders or files into `target`: one shard a source, each row id once.
 
-    Sources are left as they are, and merging twice adds nothing. Merging a folder of many small
-    shards into a new one gives the same rows in one, which reads much faster.
+    Sources are unchanged, and merging twice adds nothing. Merging a folder of many small shards
+    into a new folder gives the same rows in one shard, which reads much faster.
     Raises StoreError when a source doesn't exist or the target can't be written.
     """
     import pyarrow as pa
@@ -216,7 +217,7 @@ def merge(sources: Iterable[str | Path], target: str | Path) -> Merged:
 
 
 def check(folder: str | Path, repair: bool = False) -> list[Problem]:
-    """Read every value of every shard and list what is wrong.
+    """Read every value of every shard and list the problems.
 
     `repair` renames torn shards to `*.torn` and removes temporary files of killed writers. Foreign
     files and those of newer versions are never touched, and duplicate rows are harmless.

@@ -1,9 +1,9 @@
 """The ratio of pairs that were timed in several processes, with the process as the unit.
 
-All pairs of a process share its memory layout and the state of the machine, so more pairs say
-nothing of the next process. Student's t over the processes' median paired log ratios gives the
-interval, which is valid whatever part of the variance is between processes. One process can't show
-that part: its interval is widened by what is known of others.
+All pairs of a process share its memory layout and the state of the machine, so more pairs don't
+predict the next process. Student's t over the processes' median paired log ratios gives the
+interval, which is valid for any share of the variance between processes. One process can't show
+this share: its interval is widened by the assumed deviation between processes.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ BISECTIONS = 60
 
 
 Timed = tuple[ArrayLike, ArrayLike]
-"""Times, and the number of the round that each was taken in."""
+"""Times, and the number of the round of each."""
 
 
 class ProcessRatio(NamedTuple):
-    """A ratio, the number of processes that its pairs come from, and the standard deviation of
+    """A ratio, the number of processes in which its pairs were timed, and the standard deviation of
     their ratios in percent, None for one process."""
 
     ratio: paired.Ratio
@@ -41,7 +41,7 @@ def paired_ratio(
     process: ArrayLike | None = None,
     seed: int = 0,
 ) -> ProcessRatio:
-    """The ratio of pairs of which pair i was timed in process `process[i]`; None: all in one.
+    """The ratio of pairs, where pair i was timed in process `process[i]`; None: all in one process.
 
     The ratio of several processes is the geometric mean of their median paired ratios. Its interval
     is the hull of the t interval over processes and the interval of all pairs, its p the larger of
@@ -68,9 +68,9 @@ def paired_ratio(
 
 
 def ratio_of_rounds(above: Sequence[Timed], below: Sequence[Timed]) -> paired.Ratio:
-    """The ratio of times that were taken apart in each of some rounds: in each, the product of the
-    medians of those `above` by that of those `below`. The geometric mean over the rounds that all
-    have, and Student's t over them. One round is one draw of a normal distribution with
+    """The ratio of times that were measured separately in each of some rounds: in each round, the
+    product of the medians of `above` divided by that of `below`. The geometric mean over the rounds
+    that all have, and Student's t over them. One round is one draw of a normal distribution with
     ASSUMED_SD_PCT. Raises ValueError without a round."""
     series = [(np.asarray(ns, float), np.asarray(at)) for ns, at in (*above, *below)]
     shared = sorted(set.intersection(*(set(at.tolist()) for _, at in series)))
@@ -90,7 +90,7 @@ def ratio_of_rounds(above: Sequence[Timed], below: Sequence[Timed]) -> paired.Ra
 
 
 def _of_draws(logs: NDArray[np.float64]) -> paired.Ratio:
-    """The ratio whose logarithm was drawn several times, by Student's t. A single draw is of a
+    """The ratio whose logarithm was drawn several times, by Student's t. A single draw comes from a
     normal distribution with ASSUMED_SD_PCT."""
     centre, count, p = float(logs.mean()), len(logs), 1.0
     if count == 1:
@@ -104,7 +104,7 @@ def _of_draws(logs: NDArray[np.float64]) -> paired.Ratio:
 
 
 def _of_one(within: paired.Ratio) -> paired.Ratio:
-    """One process's ratio as that of any process, the two errors being independent."""
+    """One process's ratio as an estimate for any process; the two errors are independent."""
     factor = (1 + ASSUMED_SD_PCT / 100) ** NormalDist().inv_cdf(0.975)
     another = paired.Ratio(1.0, 1 / factor, factor, 1.0, within.n)
     both = paired.ratio_of_ratios(another, within)
@@ -112,8 +112,8 @@ def _of_one(within: paired.Ratio) -> paired.Ratio:
 
 
 def widened(ratio: paired.Ratio, value: float) -> paired.Ratio:
-    """The ratio with an interval that holds `value` too, found in another way; p is 1 where the
-    interval then holds 1 as well."""
+    """The ratio with an interval that also includes `value`, from another measurement; p is 1 if
+    the interval then includes 1."""
     lo, hi = min(ratio.ci_lo, value), max(ratio.ci_hi, value)
     wider = ratio._replace(ci_lo=lo, ci_hi=hi)
     return wider._replace(p=1.0) if lo <= 1 <= hi and wider != ratio else wider

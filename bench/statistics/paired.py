@@ -1,7 +1,7 @@
 """Paired ratios, intervals and verdicts: pure functions of numbers.
 
 Times are integer nanoseconds, ratios are method / vanilla (below 1 is better), effects are percent.
-What draws at random takes a seed.
+Functions that draw at random take a seed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 FLIPS = 9_999
 ALPHA = 0.05
 SAME_PCT = 2.0
-"""Percent: an effect below it is of no practical use, however significant."""
+"""Percent: a smaller effect is of no practical use, even if it is significant."""
 MIN_AA_PAIRS = 5
 BISECTIONS = 24
 SUBSAMPLES = 999
@@ -30,7 +30,7 @@ LEAST_SAMPLES = {10: 64, 90: 64, 99: 662}
 
 
 class Ratio(NamedTuple):
-    """method / vanilla over `n` pairs. An end that the pairs don't bound is 0 or infinity."""
+    """method / vanilla over `n` pairs. An end of the interval without a bound is 0 or infinity."""
 
     ratio: float
     ci_lo: float
@@ -46,7 +46,7 @@ class Ratio(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """One arm's samples, in whole nanoseconds; None for a percentile that so few don't show."""
+    """One arm's samples, in integer nanoseconds; None for a percentile that needs more samples."""
 
     median_ns: int
     p10_ns: int | None
@@ -60,7 +60,7 @@ def paired_ratio(method_ns: ArrayLike, base_ns: ArrayLike, seed: int = 0) -> Rat
     """The median paired ratio, its sign-flip p-value, and the interval that inverts that test.
 
     `method_ns[i]` and `base_ns[i]` are one pair, timed one after the other in an order drawn at
-    random, which makes flipping the sign of a pair's log ratio a valid test, whatever the noise
+    random, which makes flipping the sign of a pair's log ratio a valid test for any noise
     between pairs. Fewer than ten pairs reject nothing at 95 %: their interval is (0, inf) and
     their verdict undecided.
 
@@ -92,8 +92,8 @@ def _flips(n: int, seed: int) -> Floats:
 def _p_value(logs: Floats, keeps: Floats) -> float:
     """Share of flips whose median is as far from 0 as the one observed.
 
-    A median lies beyond ±d when more than half of the values do, which one product counts for all
-    flips. Only where exactly half do, the two middle values decide.
+    A median lies beyond ±d when more than half of the values do; one product counts these for all
+    flips. If exactly half do, the two middle values decide.
     """
     n = len(logs)
     logs = logs * np.linspace(1, 1 + 1e-9, n)  # no two values are equal
@@ -125,11 +125,11 @@ def _end(logs: Floats, keeps: Floats, centre: float, reach: float) -> float:
 
 
 def verdict(ratio: Ratio, resolution_pct: float | None = SAME_PCT) -> Verdict:
-    """What a ratio means on a host that resolves effects of `resolution_pct`.
+    """The verdict on a ratio on a host that resolves effects of `resolution_pct`.
 
     faster/slower: the interval excludes 1 and the effect is above 2 % and above the resolution.
     same: the whole interval lies within ±2 %, on a host that resolves 2 %. Otherwise undecided.
-    With `None`, an unknown resolution, an effect can be found and an equality can't.
+    With `None`, an unknown resolution, the verdict can be faster or slower, but not same.
     """
     effect_pct = abs(ratio.ratio - 1) * 100
     if not ratio.ci_lo <= 1 <= ratio.ci_hi and effect_pct > max(SAME_PCT, resolution_pct or 0.0):
@@ -177,7 +177,7 @@ def aa_noise_pct(
 
 def detectable_pct(first_ns: ArrayLike, second_ns: ArrayLike, pairs: int) -> float | None:
     """The smallest slow-down, in percent, that `pairs` pairs detect with probability 0.8: inf when
-    they detect none, None when there is too little to draw from."""
+    they detect none, None when there are too few pairs to draw from."""
     draws = _aa_draws(first_ns, second_ns, pairs, 40, seed=0)
     noise_pct = aa_noise_pct(first_ns, second_ns, pairs)
     if draws is None or noise_pct is None:
@@ -224,7 +224,7 @@ def summary(samples_ns: ArrayLike) -> Summary:
 
 
 def holm(pvalues: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values, in the order given, which bound the family-wise error rate."""
+    """Holm's adjusted p-values, in the given order; they bound the family-wise error rate."""
     adjusted = [1.0] * len(pvalues)
     highest = 0.0
     for rank, index in enumerate(sorted(range(len(pvalues)), key=lambda i: pvalues[i])):
@@ -233,11 +233,11 @@ def holm(pvalues: Sequence[float]) -> list[float]:
     return adjusted
 
 
-# Constants that tables read too: importing them doesn't load numpy.
+# Constants that tables also use: importing them doesn't load numpy.
 
 SCALE = 100.0
 """Scores lie in 0…100."""
 ASSUMED_SD_PCT = 10.0
-"""The standard deviation between processes that is assumed where only one was timed, in percent.
-Of 29 quick cells of 64 to 2,048 tokens that four processes timed on a virtual machine with two
-cores (Intel Xeon), 26 had at most this; their median was 3.9 %, the largest 21 %."""
+"""The assumed standard deviation between processes if only one was timed, in percent. Among 29
+quick cells of 64 to 2,048 tokens that four processes timed on a virtual machine with two cores
+(Intel Xeon), 26 had at most this deviation; their median was 3.9 %, the largest 21 %."""

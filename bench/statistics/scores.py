@@ -1,6 +1,6 @@
 """Intervals of mean scores and of paired differences between them.
 
-Scores are one number for each sample. Samples of one document are no independent draws, so whole
+Scores are one number for each sample. Samples of one document aren't independent draws, so whole
 documents are resampled.
 """
 
@@ -32,8 +32,8 @@ POWER = 0.8
 
 
 class Estimate(NamedTuple):
-    """A mean with its standard error and 95 % interval, and how that was made. The interval is None
-    for a single document whose scores have no known bounds."""
+    """A mean with its standard error and 95 % interval, and the method of the interval, which is
+    None for a single document whose scores have no known bounds."""
 
     value: float
     stderr: float | None
@@ -49,11 +49,11 @@ def mean(
     `bounded`: scores can't lie outside 0 to SCALE.
 
     The interval is Hesterberg's expanded percentile interval (2015, The American Statistician 69)
-    over documents. Where almost all have the same score, and resampling would return an interval
+    over documents. If almost all have the same score, so that resampling would return an interval
     without width, it is Gaffke's for bounded scores (2005, Universität Magdeburg, Preprint 05-14):
-    random weights on the scores and on one more at the bound. For right and wrong that is Clopper
-    and Pearson's. Unbounded scores of a few documents get Student's interval, because resampling
-    never leaves the range of their scores. Raises ValueError without a score.
+    random weights on the scores and on one more at the bound. For right or wrong answers this is
+    Clopper and Pearson's. Unbounded scores of a few documents get Student's interval, because
+    resampling never leaves the range of their scores. Raises ValueError without a score.
     """
     return _estimate(np.asarray(scores, float), documents, (0.0, SCALE), seed, bounded)
 
@@ -65,7 +65,7 @@ def difference(
     seed: int = 0,
     bounded: bool = True,
 ) -> Estimate:
-    """mean(a) − mean(b) over samples that both were scored on, in the same order; see `mean`."""
+    """mean(a) − mean(b) over samples on which both were scored, in the same order; see `mean`."""
     if np.shape(a) != np.shape(b):
         raise ValueError(f"paired scores differ in number: {np.shape(a)} and {np.shape(b)}")
     differences = np.asarray(a, float) - np.asarray(b, float)
@@ -73,15 +73,15 @@ def difference(
 
 
 def detectable(lo: float, hi: float) -> float:
-    """The smallest difference that samples show with probability 0.8, from the 95 % interval that
-    they gave one."""
+    """The smallest difference that samples show with probability 0.8, from the 95 % interval of a
+    difference that they gave."""
     normal = NormalDist()
     return (hi - lo) / 2 * (1 + normal.inv_cdf(POWER) / normal.inv_cdf(1 - TAIL))
 
 
 def paired_p(a: ArrayLike, b: ArrayLike, documents: Documents | None = None) -> float:
     """p-value that scores of the same samples, in the same order, have the same mean: McNemar's for
-    right or wrong answers about documents of their own, else that of swapping the two scores of a
+    right or wrong answers on one document each, else that of swapping the two scores of a
     document's samples."""
     ours, theirs = np.asarray(a, float), np.asarray(b, float)
     alone = documents is None or len(set(documents)) == len(documents)
@@ -92,8 +92,8 @@ def paired_p(a: ArrayLike, b: ArrayLike, documents: Documents | None = None) -> 
 
 
 def sign_flip_p(differences: ArrayLike) -> float:
-    """Two-sided p-value that paired differences are 0 on average: of random flips of their signs,
-    the share that puts the sum at least as far from 0 as it is."""
+    """Two-sided p-value that paired differences are 0 on average: the share of random flips of
+    their signs with a sum at least as far from 0 as the observed one."""
     difference = np.asarray(differences, float)
     difference = difference[difference != 0]
     random = np.random.default_rng(0)
@@ -138,7 +138,7 @@ def _estimate(
     if within and m - common.max() < FEWEST_VARIED:
         tails = zip(bounds, (TAIL, 1 - TAIL), strict=True)
         drawn = [_gaffke(sums, counts, bound, tail, random) for bound, tail in tails]
-        ends = np.clip(drawn, *bounds)  # not beyond a bound by rounding
+        ends = np.clip(drawn, *bounds)  # rounding may exceed a bound
         how = "distribution-free"
     elif stderr is not None and not bounded and m < FEWEST_VARIED:
         reach = student_t_quantile(m - 1) * stderr
@@ -167,7 +167,7 @@ def _by_document(values: Floats, documents: Documents | None) -> tuple[Floats, F
 
 def _percentiles(sums: Floats, counts: Floats, random: np.random.Generator) -> Floats:
     m = len(sums)
-    # Student's t and n-1 make up for what percentiles of few documents leave out.
+    # Student's t and n-1 correct the percentiles of few documents, which are too narrow.
     reach = student_t_quantile(m - 1) * math.sqrt(m / (m - 1))
     tail = NormalDist().cdf(-reach) * 100
     means = np.empty(RESAMPLES)
@@ -181,8 +181,8 @@ def _percentiles(sums: Floats, counts: Floats, random: np.random.Generator) -> F
 def _gaffke(
     sums: Floats, counts: Floats, bound: float, tail: float, random: np.random.Generator
 ) -> float:
-    """The `tail` quantile of the mean with Dirichlet weights on the documents and on one of average
-    size at `bound`."""
+    """The `tail` quantile of the mean with Dirichlet weights on the documents and on a further one
+    of average size at `bound`."""
     size = float(counts.mean())
     units, repeats = np.unique(np.stack([sums, counts]), axis=1, return_counts=True)
     units = np.column_stack([units, (bound * size, size)])

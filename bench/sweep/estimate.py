@@ -1,7 +1,7 @@
-"""Estimates of a cell's time and memory, before anything of it runs.
+"""Estimates of a cell's time and memory, before the cell runs.
 
-A formula of the model's size and the input's length, calibrated by measured rows: those of the same
-method and model first, else of the same model, else any of the same device. Without rows it assumes
+They use a formula of the model's size and the input's length, calibrated by measured rows: rows of
+the same method and model, else of the same model, else of the same device. Without rows it assumes
 a typical processor and attention in linear memory, and can be wrong by a factor of three. No torch.
 """
 
@@ -25,34 +25,34 @@ from bench.status import Status
 FLOPS_PER_THREAD = 4e10
 FLOPS_GPU = 3e13
 IMPORT_S = 5.0
-"""A child process imports torch and transformers."""
+"""Time in which a child process imports torch and transformers."""
 BYTES_PER_S = 5e8
 TOKEN_S = 0.004
-"""Overhead of a generated token beside its arithmetic."""
+"""Overhead of a generated token in addition to its arithmetic."""
 CALL_S = 0.002
-"""Overhead of a forward pass beside its arithmetic."""
+"""Overhead of a forward pass in addition to its arithmetic."""
 WARM_CALLS = 12
 MEMORY_CALLS = 8
 WARM_ANSWERS, ANSWERS_A_PAIR = 6, 0.2
-"""Where decoding is timed: answers of an arm for warm-ups and checks, and for one pair, which reads
-no prompt."""
+"""For timed decoding: answers of an arm for warm-ups and checks, and for one pair, which reads no
+prompt."""
 TAKEN, STEPPED, ANSWERED_S = 0.02, 0.35, 1.0
-"""Where cells answer together: for each of them, the time to score and keep a prompt, in forward
-passes, that of a row in a batch, in generated tokens, and seconds to find its answers stored."""
+"""For each of the cells that answer together: the time to score and keep a prompt, in forward
+passes, the time of a row in a batch, in generated tokens, and seconds to find stored answers."""
 QUALITY, QUALITY_OF_BASELINE = "quality", f"quality of {BASELINE}"
 SHARED = (QUALITY, QUALITY_OF_BASELINE, "tokens", "first_token")
 """Stages that cells of a group have in common."""
 STEPS_OF_SAMPLE = 5
 PROCESS_BYTES = 450 << 20
 ROWS = 10_000
-"""Assumed for a split of unknown size."""
+"""Assumed number of rows of a split of unknown size."""
 WIDTHS = 24
 """Activations of a token at the peak, as vectors of the model's width."""
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 MAX_CORRECTION = 30.0
 N_NEAREST = 5
 MOST = 1 << 40
-"""Of a size in a config.json; one beyond it is wrong, which a run finds out."""
+"""Largest plausible size in a config.json; larger ones are wrong, which a run reports."""
 
 Row = Mapping[str, Any]
 
@@ -92,28 +92,28 @@ def _read_size(folder: str, config: str | None) -> Size:
 
 
 def size(model: Mapping[str, Any]) -> Size:
-    """Size of a cell's model, from its configuration alone."""
+    """Size of a cell's model, only from its configuration."""
     config = model.get("config")
     text = json.dumps(config, sort_keys=True) if config else None
     return _read_size(str(plugins.ROOT / model["path"]), text)
 
 
 class Work:
-    """Seconds of the parts of a cell, from sizes alone."""
+    """Seconds of the parts of a cell, only from sizes."""
 
     def __init__(self, cell: Cell) -> None:
         own, task = size(cell.model), cell.task
         rate = FLOPS_GPU if cell.device["kind"] == "cuda" else FLOPS_PER_THREAD * cell.threads
         per_token = own.layers * 2 * (4 * own.width**2 + 3 * own.width * own.inner)
-        # Until a child process has loaded its model.
+        # Time until a child process has loaded its model.
         self.begin_s = IMPORT_S + own.weights_bytes / BYTES_PER_S
-        # A forward pass of a batch and of one row in it, and a training step.
+        # Times of a forward pass of a batch and of one row in it, and of a training step.
         self.row_s = cell.length * (per_token + own.layers * 4 * cell.length * own.width) / rate
         self.forward_s = CALL_S + cell.batch * self.row_s
         trained = int(cell.recipe["batch"] if cell.recipe else cell.batch)
         self.step_s = 3 * (CALL_S + trained * self.row_s)
-        # Until a batch of prompts is read, and the tokens after them: few answers reach the limit
-        # of new tokens, but those of a decoder that wasn't trained to end them.
+        # Time until a batch of prompts is read, and that of the tokens after them: few answers
+        # reach the limit of new tokens, except for a decoder that wasn't trained to end them.
         most = task.get("max_new_tokens") or 1
         base_model = (cell.model["family"], cell.model["weights"]) == (auto.DECODER, "pretrained")
         new_tokens = most if base_model and not cell.prompt else min(64, most) / 2
@@ -121,14 +121,14 @@ class Work:
         self.read_s = self.forward_s
         self.answer_s = new_tokens * self.token_s
         if continuation := task.get("continuation"):
-            # It is read in one pass, and takes another one of vanilla.
+            # The continuation is read in one pass, and requires another pass of vanilla.
             self.read_s = 2 * self.forward_s
             self.answer_s = float(continuation) / cell.length * self.forward_s
         self.n_rows = int(cell.n or task.get("n", {}).get(cell.data["split"]) or 128)
 
 
 class StageEstimate(NamedTuple):
-    """`name` is what the stage reports as its own, `arms` the methods that it measures."""
+    """`name` is the name that the stage reports, `arms` are the methods that it measures."""
 
     name: str
     arms: str
@@ -136,12 +136,12 @@ class StageEstimate(NamedTuple):
 
 
 def formula_s(cell: Cell) -> float:
-    """Seconds of all the cell's child processes, from sizes alone."""
+    """Seconds of all child processes of the cell, only from sizes."""
     return sum(stage.seconds for stage in stages_s(cell))
 
 
 def stages_s(cell: Cell) -> list[StageEstimate]:
-    """The stages of a cell in the order in which they run, from sizes alone."""
+    """The stages of a cell in the order in which they run, only from sizes."""
     one = Work(cell)
     method = str(cell.method["name"])
     names = [method] if method == BASELINE else [method, BASELINE]
@@ -191,8 +191,8 @@ def in_turns_s(cell: Cell, count: int) -> float:
 
 
 def together_s(cell: Cell, count: int) -> float:
-    """Seconds in which `count` cells that differ from this one in their method answer together, in
-    one process: each prompt is read once; or in which they are timed in turns."""
+    """Seconds in which `count` cells that differ only in their method answer together in one
+    process, where each prompt is read once; or in which they are timed in turns."""
     if cell.plan.in_turns:
         return in_turns_s(cell, count)
     one = Work(cell)
@@ -203,7 +203,7 @@ def together_s(cell: Cell, count: int) -> float:
 
 
 def training_s(cell: Cell) -> float:
-    """Seconds that a recipe takes to train a cell's weights, from sizes alone: steps of a forward
+    """Seconds that a recipe takes to train a cell's weights, only from sizes: steps of a forward
     pass and a backward pass of twice its time, and evaluations. Early stopping isn't considered."""
     recipe, one = cell.recipe, Work(cell)
     assert recipe is not None
@@ -214,7 +214,7 @@ def training_s(cell: Cell) -> float:
 
 
 def formula_bytes(cell: Cell) -> tuple[int, int]:
-    """Bytes of a child process with its model, and those that one input adds."""
+    """Bytes of a child process with its model, and additional bytes of one input."""
     own = size(cell.model)
     scale = BYTES[cell.dtype]
     base = PROCESS_BYTES + own.weights_bytes * scale // 4
@@ -223,12 +223,12 @@ def formula_bytes(cell: Cell) -> tuple[int, int]:
 
 
 class _Measured:
-    """What a row measured of its cell; None for what it has not."""
+    """Measurements of a row's cell; None for missing ones."""
 
     def __init__(self, cell: Cell, row: Row) -> None:
         wall_ns, trained_ns = row.get("wall_total_ns"), row.get("train_wall_ns")
         # A row's time includes a training that it started; a longer training was done before. It
-        # leaves out what another process answered for it.
+        # leaves out answers by another process.
         if (wall_ns and trained_ns and wall_ns > trained_ns) or row.get("batched_answers"):
             wall_ns = None
         on_gpu = cell.device["kind"] == "cuda"
@@ -252,8 +252,8 @@ class Estimates:
         return formula_s(cell) * _correction(formula_s, [(row.cell, row.seconds) for row in near])
 
     def together(self, cells: Sequence[Cell]) -> list[tuple[float, float]]:
-        """Seconds of cells that answer together or are timed in turns, where the first one does
-        that for all; and of the same cells each alone: after the first one, vanilla's answers are
+        """Seconds of cells that answer together or are timed in turns, when the first cell does
+        this for all; and of the same cells alone: after the first one, vanilla's answers are
         stored."""
         times = []
         for i, cell in enumerate(cells):
@@ -281,8 +281,8 @@ class Estimates:
         return base + int(extra * _correction(lambda each: formula_bytes(each)[1], measured))
 
     def bytes_together(self, cells: Sequence[Cell]) -> int:
-        """The greatest memory of a process in which cells answer together: with two thirds of all
-        keys and values for each."""
+        """The greatest memory of a process in which cells answer together: two thirds of all keys
+        and values are added for each cell."""
         cell = cells[0]
         own = size(cell.model)
         kept = 2 * own.layers * own.key_width * cell.length * BYTES[cell.dtype]
@@ -315,7 +315,7 @@ def _extrapolated(rows: list[_Measured], cell: Cell) -> int | None:
 def _correction(
     formula: Callable[[Cell], float], measured: Iterable[tuple[Cell, float | None]]
 ) -> float:
-    """How much more than the formula the cells took, in the median; 1 where nothing is known."""
+    """The median ratio of the measured figures to the formula; 1 if nothing is known."""
     ratios = [math.log(value / formula(cell)) for cell, value in measured if value]
     median = math.exp(statistics.median(ratios or [0.0]))
     return max(1 / MAX_CORRECTION, min(MAX_CORRECTION, median))

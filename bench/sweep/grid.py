@@ -1,7 +1,7 @@
-"""The points of a sweep: every combination of the values given, as composed requests.
+"""The points of a sweep: every combination of the given values, as composed requests.
 
-To compose takes Hydra about 50 ms, so it composes each swept choice of a group once instead of each
-point; a point is the first one with its own choices and values put in.
+A composition takes Hydra about 50 ms, so it composes each swept choice of a group once instead of
+each point; further points are copies of the first one with their own choices and values.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from bench.request.overrides import as_parameters, check_overrides, check_parame
 from bench.sweep import launchers
 
 NODES = {"method", "task", "model", "device", "data"}
-"""Groups whose choice is the part of the request of the same name."""
+"""Groups whose choice becomes the part of the request with the same name."""
 SINGLE = ("launcher", "experiment", "scale", "results", "events", "shard", "time", "n_jobs",
           "share_prefill")  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Point:
-    """`overrides` are those that tell it from the other points; `request` is all of it."""
+    """`overrides` distinguish it from the other points; `request` is the whole request."""
 
     overrides: tuple[str, ...]
     request: Mapping[str, Any]
@@ -34,7 +34,7 @@ class Point:
 @dataclass
 class SweepGrid:
     """`fixed` are the overrides that all points share, `swept` the values of each other key; `base`
-    is the first point as Hydra composes it, `hydra` Hydra's own settings of it.
+    is the first point as composed by Hydra, `hydra` Hydra's own settings for it.
 
     A recipe changes task, model and length, so each recipe of a sweep is a separate grid in
     `parts`.
@@ -73,7 +73,7 @@ class SweepGrid:
         """The grid of these overrides and its experiment's; `keys` are those of the request."""
         parameters: dict[str, list[str]] = {}
         if "experiment" in keys or len(swept.get("method", ())) > 1:
-            # Whether the first method has them isn't known before composing.
+            # Only the composition shows whether the first method has them.
             parameters = {k: v for k, v in swept.items() if k.startswith("method.")}
             parameters |= {key: [value] for key, _, value in (o.partition("=") for o in fixed)
                            if key.startswith("method.")}  # fmt: skip
@@ -88,9 +88,9 @@ class SweepGrid:
         return grid
 
     def points(self) -> Iterator[Point]:
-        """In the order of the overrides, the last one's values changing fastest. A method's
-        parameter applies to the methods that have it; the others have one point for all of its
-        values. Raises RequestError for a value of the wrong type."""
+        """Points in the order of the overrides; the values of the last one change fastest. A
+        method's parameter applies to the methods that have it; the others have one point for all of
+        its values. Raises RequestError for a value of the wrong type."""
         for recipe, part in self.parts.items():
             for point in part.points():
                 yield Point((f"recipe={recipe}", *point.overrides), point.request)
@@ -126,8 +126,7 @@ class SweepGrid:
 
     @cached_property
     def _parameters(self) -> dict[str, frozenset[str] | None]:
-        """Method → its parameters, where some are swept; None where its YAML has defaults of its
-        own."""
+        """Method → its parameters, if some are swept; None if its YAML has its own `defaults`."""
         if not any(key.startswith("method.") for key in self.swept):
             return {}
         parameters = {}
@@ -169,8 +168,8 @@ def _split(overrides: Sequence[str]) -> tuple[list[str], dict[str, list[str]], s
 
 
 def _experiment_sweeps(hydra: Mapping[str, Any], keys: Collection[str]) -> dict[str, list[str]]:
-    """An experiment's own sweeps but for the `keys` that the request gives; a single value is a
-    list of one. A method's parameter must be one of the experiment's own methods."""
+    """An experiment's own sweeps without the `keys` that the request gives; a single value is a
+    list of one. A method's parameter must belong to one of the experiment's methods."""
     choices = hydra["runtime"]["choices"]
     overrides = [
         f"{key}={','.join(map(str, value)) if isinstance(value, list) else value}"
@@ -188,7 +187,7 @@ def _experiment_sweeps(hydra: Mapping[str, Any], keys: Collection[str]) -> dict[
 
 
 def _parsed_value(key: str, text: str) -> Any:
-    """A value as the schema has it. Raises RequestError for one of the wrong type."""
+    """A value in the type of the schema. Raises RequestError for a wrong type."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 

@@ -1,4 +1,4 @@
-"""What starts the cells of a sweep: whether it can be used here, and runs timed cells alone."""
+"""Launchers of sweeps: checks that a launcher can be used here, and runs timed cells alone."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from bench.units import counted
 BASIC, JOBLIB, SLURM = "basic", "joblib", "submitit_slurm"
 """Choices of `hydra/launcher`."""
 EXTRAS = {JOBLIB: ("joblib", "joblib"), SLURM: ("submitit", "slurm")}
-"""The package that one needs, and the extra that installs it."""
+"""Launcher → the package that it needs, and the extra that installs it."""
 OF_ANY_CLUSTER = ("timeout_min", "cpus_per_task", "gpus_per_node", "tasks_per_node", "mem_gb",
                   "nodes", "name", "stderr_to_stdout")  # fmt: skip
-"""Parameters of submitit whose names don't begin with that of the cluster."""
+"""Parameters of submitit whose names don't begin with the cluster's name."""
 
 
 def check_installed(name: str) -> None:
@@ -38,7 +38,7 @@ def check_installed(name: str) -> None:
 
 
 def engine_of(name: str) -> str:
-    """The choice of `hydra/launcher` that a file in conf/launcher makes."""
+    """The choice of `hydra/launcher` in a file of conf/launcher."""
     for entry in plugins.conf("launcher", name).get("defaults", []):
         if isinstance(entry, Mapping) and "override /hydra/launcher" in entry:
             return str(entry["override /hydra/launcher"])
@@ -48,9 +48,9 @@ def engine_of(name: str) -> str:
 def check(
     engine: str, launcher: Mapping[str, Any], devices: Iterable[Mapping[str, Any]], n_timed: int
 ) -> str | None:
-    """A warning when timed cells may share a machine, or None. Raises RequestError when they would,
-    and when cells need a GPU and Slurm's jobs don't request one. `launcher` are its settings,
-    `n_timed` is how many cells of the sweep are timed."""
+    """A warning if timed cells may share a machine, or None. Raises RequestError if they certainly
+    would, and if cells need a GPU and Slurm's jobs don't request one. `launcher` are its settings,
+    `n_timed` is the number of timed cells in the sweep."""
     more = launcher.get("additional_parameters") or {}
     options = ("gpus_per_node", "gpus_per_task", "gres", "cpus_per_gpu", "mem_per_gpu")
     has_gpu = any(launcher.get(name) for name in options)

@@ -1,4 +1,4 @@
-"""The log of a sweep: the state of its cells in its own folder, RESULTS/.sweeps/ID, and its events.
+"""The log of a sweep: the state of its cells in its folder RESULTS/.sweeps/ID, and its events.
 
 The process that runs a cell (this one, a worker, a job on a cluster) writes one small file for it,
 atomically; processes that watch the sweep read these files. Rows go to the store.
@@ -33,15 +33,15 @@ NAME = "bench-"
 """Prefix of the name that a sweep's jobs have in a queue; its id follows."""
 
 Note = dict[str, Any]
-"""What was last written of a cell: its `state`, and its CellOutcome once that is ended."""
+"""The last note on a cell: its `state`, and its CellOutcome once that is `ended`."""
 Listener = Callable[[int, Note], None]
 """Called with the number of a cell and its new note."""
 
 
 @dataclass(frozen=True)
 class CellOutcome:
-    """How one cell of a sweep ended: exit code, status, the reason, the row's id, its main
-    figures as text and the key ones by column."""
+    """The outcome of one cell of a sweep: exit code, status, the reason, the row's id, its main
+    figures as text and its key figures by column."""
 
     code: int
     status: str
@@ -55,7 +55,7 @@ class CellOutcome:
 @dataclass(frozen=True)
 class Record:
     """The folder of one sweep; `content` describes the sweep, `own` has the notes that this process
-    wrote or was handed, also those for which the folder had no room."""
+    wrote or got, also those for which the folder had no room."""
 
     folder: Path
     content: dict[str, Any]
@@ -70,8 +70,8 @@ class Record:
     def begin(
         cls, plan: Plan, command: str, name: str = "", listener: Listener | None = None
     ) -> Record:
-        """A new folder with the open cells of a plan, under a name of `new_id`. Raises RequestError
-        when that can't be."""
+        """A new folder with the open cells of a plan, named by `new_id`. Raises RequestError if it
+        can't be made."""
         started = time.time()
         several = plan.engine == launchers.JOBLIB and plan.n_parallel != 1
         content: dict[str, Any] = {
@@ -124,7 +124,7 @@ class Record:
             _write(self.folder / SWEEP, self.content)
 
     def write_note(self, index: int, **note: Any) -> None:
-        """Replace the note of a cell. A full disk doesn't end the cell: its row may find room."""
+        """Replace the note of a cell. A full disk doesn't end the cell: its row may still fit."""
         self.own[index] = {"at": time.time(), **note}
         with contextlib.suppress(OSError):
             _write(self._path(index), self.own[index])
@@ -140,24 +140,24 @@ class Record:
         return note
 
     def reach(self, index: int, process: Note, stage: str, done: int, total: int) -> None:
-        """Writes how far a cell is; `process` is the part of its note that stays."""
+        """Writes the progress of a cell; `process` is the constant part of its note."""
         self.events.stage(index, stage, done, total)
         self.write_note(index, **process, state="running", stage=[stage, done, total])
 
     def end(self, index: int, process: Note, outcome: CellOutcome) -> None:
-        """Writes how a cell ended."""
+        """Writes the outcome of a cell."""
         self.events.end(index, outcome)
         self.write_note(index, **{**process, "state": "ended", **asdict(outcome)})
 
     def outcome(self, index: int) -> CellOutcome:
-        """How a cell ended, by its note."""
+        """The outcome of a cell, from its note."""
         note = self.read_note(index)
         if not has_ended(note):
             return CellOutcome(1, "not run", "it has written nothing")
         return CellOutcome(**{name: note[name] for name in CellOutcome.__dataclass_fields__})
 
     def begun(self) -> list[int]:
-        """Numbers of the cells that have a note, in one listing of the folder."""
+        """Numbers of the cells that have a note, by one listing of the folder."""
         return sorted(int(path.stem) for path in (self.folder / "cells").glob("[0-9]*.json"))
 
     def _path(self, index: int) -> Path:
@@ -185,11 +185,11 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
         unfinished.write_text(json.dumps(content, indent=1))
 
 
-# `events=FILE`: what a command runs, as JSON lines that a tracker can follow while it runs.
+# `events=FILE`: the events of a command, as JSON lines that a tracker can follow while it runs.
 #
-# Every process of a sweep appends to the same file. A line is one write at the end of it, made
-# under a lock: the file holds whole lines, and the rest of one that a killed writer left is removed
-# by the next. docs/events.md lists the events and their fields.
+# Every process of a sweep appends to the same file. A line is one write at its end, made under a
+# lock: the file holds complete lines, and the next writer removes the part of a line that a killed
+# writer left. docs/events.md lists the events and their fields.
 
 SCHEMA = 1
 FIGURES = (
@@ -199,7 +199,7 @@ FIGURES = (
     "rss_peak_delta_bytes", "gpu_alloc_delta_bytes", "tpot_median_ns", "tpot_ratio",
     "kv_held_ratio", "max_length_fit",
 )  # fmt: skip
-"""Columns of a row that its event has, where they were measured."""
+"""Columns of a row that its event contains if they were measured."""
 TAIL_BYTES = 1 << 16
 FIRST_BYTES = b'{"schema": '
 """The beginning of a file of events."""
@@ -207,8 +207,8 @@ FIRST_BYTES = b'{"schema": '
 
 @dataclass
 class EventStream:
-    """The events of one sweep; none are written where `path` is None. `exit_code` is that of the
-    sweep, None while it runs."""
+    """The events of one sweep; none are written if `path` is None. `exit_code` is the exit code of
+    the sweep; None while it runs."""
 
     path: Path | None
     sweep: str
@@ -216,8 +216,8 @@ class EventStream:
     exit_code: int | None = None
 
     def check_writable(self) -> None:
-        """Makes the file where there is none. Raises RequestError where it can't be written, or
-        holds something else."""
+        """Makes the file if there is none. Raises RequestError if it can't be written, or has other
+        content."""
         if self.path is None:
             return
         try:
@@ -235,7 +235,7 @@ class EventStream:
             raise RequestError(f"events={self.path} holds no events; give a new file")
 
     def write(self, event: str, **content: Any) -> None:
-        """Appends one event. Where that fails, as on a full disk, the run goes on without it."""
+        """Appends one event. If that fails, as on a full disk, the run continues without it."""
         if self.path is None:
             return
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -249,7 +249,7 @@ class EventStream:
 
     @contextlib.contextmanager
     def around(self, **content: Any) -> Iterator[None]:
-        """Writes that a sweep starts, and at the end that it has ended."""
+        """Writes the event of the start of a sweep, and at the end of the block that of its end."""
         self.write("sweep_started", **content)
         try:
             yield
@@ -260,7 +260,7 @@ class EventStream:
             self.write("sweep_ended", exit_code=self.exit_code)
 
     def stage(self, cell: int, stage: str, done: int, total: int) -> None:
-        """Writes an event where the stage isn't that of the cell's last one."""
+        """Writes an event if the stage differs from the cell's last one."""
         if self.stages.get(cell) != stage:
             self.stages[cell] = stage
             self.write("stage", cell=cell, stage=stage, done=done, total=total)
@@ -276,14 +276,14 @@ class EventStream:
 
 
 def key_figures(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a row's event has of it."""
+    """The key figures of a row in its event."""
     values = {name: finite(row.get(name)) for name in FIGURES}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def _append_line(path: Path, line: bytes) -> None:
-    """Appends to a file, locked where the file system has locks, after removing what a killed
-    writer left of a line. Raises OSError, and then nothing of the line is left."""
+    """Appends to a file, locked if the file system has locks, after removing an incomplete line of
+    a killed writer. Raises OSError, and then no part of the line is left."""
     with path.open("ab+", buffering=0) as file:
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)

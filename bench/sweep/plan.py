@@ -1,5 +1,5 @@
-"""A sweep before it runs: its cells, what each will cost, which are done already, and in which
-order they run. No torch."""
+"""A sweep before it runs: its cells, their estimated costs, which of them are done already, and
+their order. No torch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SMALLEST, SMALLEST_JOB = 4, 16
 be read than alone."""
 
 DETECTABLE_NATS = 0.02
-"""A difference of perplexity that enough texts show."""
+"""Difference from vanilla in nats; a plan gives the number of texts that show it."""
 
 Row = Mapping[str, Any]
 
@@ -52,11 +52,11 @@ class PlanState(StrEnum):
 
 @dataclass(frozen=True)
 class Planned:
-    """One cell of a sweep. `overrides` tell it from the others, `reason` says why it is refused,
-    unsupported or failed; `seconds` and `bytes` are estimates, `row_id` the row it has already.
+    """One cell of a sweep. `overrides` distinguish it from the others, `reason` is why it is
+    refused, unsupported or failed; `seconds` and `bytes` are estimates, `row_id` its existing row.
 
     Cells of one `group` answer together (`bench.execution.shared_prefill`), within the time of the
-    first one; answering alone, it would take `alone_s`.
+    first one; alone, a cell would take `alone_s`.
     """
 
     overrides: tuple[str, ...]
@@ -84,8 +84,8 @@ class Planned:
 class Plan:
     """`cells` are in the order in which they run. `engine` is the choice of `hydra/launcher`,
     `launcher` its settings; `time` is the time that the request gives the sweep, `events` the file
-    that gets the events. `texts` are how many show a difference of DETECTABLE_NATS from vanilla, by
-    stored rows of the planned methods, and the cell that needs most; None where no row is stored.
+    for the events. `texts` is the number of texts that show a difference of DETECTABLE_NATS from
+    vanilla, by stored rows of the planned methods, and the cell that needs most; None without rows.
     """
 
     cells: tuple[Planned, ...]
@@ -111,7 +111,7 @@ class Plan:
 
     @property
     def n_parallel(self) -> int:
-        """How many cells run at the same time."""
+        """The number of cells that run at the same time."""
         if self.engine == launchers.JOBLIB:
             n = int(self.launcher["n_jobs"])
             return n if n > 0 else len(os.sched_getaffinity(0))
@@ -130,8 +130,8 @@ class Plan:
 
     @property
     def jobs(self) -> list[list[int]]:
-        """Numbers of the open cells that run one after the other in one process: a group, or a part
-        of it where there would be fewer jobs than processes, or a single cell."""
+        """Numbers of the open cells that run one after the other in one process: a group, a part of
+        a group if there were fewer jobs than processes, or a single cell."""
         groups: dict[tuple[int | None, int], list[int]] = {}
         for i, planned in enumerate(self.open):
             groups.setdefault((planned.group, i if planned.group is None else 0), []).append(i)
@@ -150,8 +150,8 @@ class Plan:
 
 
 def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
-    """What `bench run -m` would do with these overrides, on this machine or `elsewhere`: on one
-    whose device and cores can't be looked at. Raises RequestError."""
+    """The plan of `bench run -m` with these overrides, on this machine or `elsewhere`: on a machine
+    whose device and cores can't be checked. Raises RequestError."""
     grid = SweepGrid.of(overrides)
     base, launcher = grid.base, grid.hydra["launcher"]
     launcher_name = grid.hydra["runtime"]["choices"].get("launcher", "local")
@@ -191,13 +191,12 @@ def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
 
 
 def events_path(request: Mapping[str, Any]) -> Path | None:
-    """The file of a request's `events`, as every process of a sweep finds it."""
+    """The path of a request's `events`, the same for every process of a sweep."""
     return Path(request["events"]).expanduser().resolve() if request["events"] else None
 
 
 def measured(results: Path) -> list[tuple[Cell, Row]]:
-    """The rows of a folder that hold a cell, with their cells and the keys that plans know them
-    by."""
+    """The rows of a folder that hold a cell, with their cells and the keys that plans use."""
     if not results.is_dir():
         return []
     from bench.rows.store import Store
@@ -213,7 +212,7 @@ def measured(results: Path) -> list[tuple[Cell, Row]]:
 
 
 def finished(rows: Iterable[Row]) -> dict[str, Row]:
-    """A cell's plan_key → the row for which it isn't run again, an ok one before any other."""
+    """A cell's plan_key → the row that prevents another run, ok rows before others."""
     by_key: dict[str, Row] = {}
     for row in rows:
         key, status = row["plan_key"], row["status"]
@@ -223,7 +222,7 @@ def finished(rows: Iterable[Row]) -> dict[str, Row]:
 
 
 class _Planner:
-    """Plans points one by one; what many of them share is looked up once."""
+    """Plans points one by one; facts that many of them share are looked up once."""
 
     def __init__(self, results: Path, threads: int, force: bool) -> None:
         self.threads, self.force = threads, force
@@ -237,7 +236,7 @@ class _Planner:
         try:
             check_values(point.request)
             request = {**point.request, "threads": point.request["threads"] or self.threads}
-            # Without the hash of embedded rows: to generate them takes time.
+            # Without the hash of embedded rows: generating them takes time.
             cell = Cell.with_rows(request, *self._rows(request))
         except RequestError as error:
             return Planned(point.overrides, point.request, None, PlanState.REFUSED, str(error))
@@ -249,7 +248,7 @@ class _Planner:
             is_ok = row["status"] == Status.OK
             reason = "" if is_ok else f"{row['status']}: {row['status_detail']}"
             return replace(planned, state=state, reason=reason, row_id=row["row_id"])
-        # One measurement that meets its deadline ends the cell.
+        # One measurement that reaches its deadline ends the cell.
         seconds = min(self.estimates.seconds(cell), 2.0 * point.request["deadline_s"])
         for arm in stages.cells_to_train(cell):
             path = str(arm.model["path"])
@@ -275,8 +274,8 @@ class _Planner:
         return max(found, default=None)
 
     def _rows(self, request: Mapping[str, Any]) -> tuple[str, str, int]:
-        """The split of a request's rows, their hash, empty for embedded rows, and how many were
-        left out."""
+        """The split of a request's rows, their hash, empty for embedded rows, and the number of
+        rows left out."""
         data = request["data"]
         if data["source"] == "embedded":
             task = self._once(request["task"], lambda: task_of(request["task"]))
@@ -299,7 +298,7 @@ class _Planner:
 
 
 def _of_shard(points: list[Point], shard: str | None) -> list[Point]:
-    """The points of one machine. They are dealt after a shuffle that is the same everywhere:
+    """The points of one machine. They are distributed after a shuffle that is the same everywhere:
     in the order of the overrides one machine would get all the long inputs. Raises RequestError."""
     if shard is None:
         return points
@@ -314,8 +313,8 @@ def _of_shard(points: list[Point], shard: str | None) -> list[Point]:
 
 
 def _grouped(cells: list[Planned], estimates: Estimates) -> list[Planned]:
-    """The cells with the groups that answer together. Those of a group follow one another, and so
-    do those with the same inputs, which are then encoded once."""
+    """The cells with the groups that answer together. The cells of a group follow one another, and
+    so do cells with the same inputs, which are then encoded once."""
     found: dict[str, list[int]] = {}
     first: dict[str, int] = {}
     place = [(i, i) for i in range(len(cells))]
@@ -335,10 +334,10 @@ def _grouped(cells: list[Planned], estimates: Estimates) -> list[Planned]:
 
 
 def _ordered(cells: list[Planned], time_s: float | None) -> list[Planned]:
-    """The cells as given; with a limit of time, the coarse cells of all methods before the fine
-    ones of any: first few rows and pairs, then the first seed, then what is quick. The methods of
-    one point stay together, so that what is left out is left out for all of them. A group is run or
-    left out as a whole."""
+    """The cells in the given order; with a limit of time, the coarse cells of all methods before
+    the fine ones of any: first few rows and pairs, then the first seed, then short cells. The
+    methods of one point stay together, so that a point is left out for all of them. A group is run
+    or left out as a whole."""
     if time_s is None:
         return cells
     points: dict[tuple[str, ...], list[Planned]] = {}

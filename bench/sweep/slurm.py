@@ -23,10 +23,10 @@ from bench.sweep.log import CellOutcome, Record, has_ended, sweeps
 from bench.sweep.plan import finished, measured
 
 CLIENT_TIMEOUT_S = 60.0
-"""A client that takes longer waits for a controller that isn't there."""
+"""Time limit of a client: after it, the controller is assumed to be unavailable."""
 POLL_S = 2.0
 SETTLE_S = 30.0
-"""By how much the accounts may lag behind the queue."""
+"""Seconds by which the accounts may lag behind the queue."""
 STATUSES = {
     "OUT_OF_MEMORY": Status.OOM_HOST,
     "TIMEOUT": Status.TIMEOUT,
@@ -36,18 +36,18 @@ STATUSES = {
     "BOOT_FAIL": Status.ERROR,
 }
 """State of a job that left no row → status of the row. Other states (cancelled, preempted, a failed
-node) are no result of the cell, which stays to do."""
+node) aren't results of the cell, which is still to be run."""
 MEMORY = re.compile(
     r"oom|out of memory|exceeded.{0,20}memory limit|memory.{0,20}being killed", re.I
 )
 LOG_LINES = 20
 LOGS = ".submitit"
-"""Folder in that of a sweep."""
+"""Name of the folder in that of a sweep."""
 ACTIVE = ("RUNNING", "PENDING", "COMPLETING")
 
 
 class Job(NamedTuple):
-    """`id` as the queue writes it: 17_3 in an array; `detail` is why it waits, or its exit code."""
+    """`id` in the form of the queue: 17_3 in an array; `detail`: why it waits, or its exit code."""
 
     id: str
     state: str
@@ -60,7 +60,7 @@ class SlurmError(RequestError):
 
 
 def queued(name: str) -> list[Job]:
-    """The jobs of this name that wait or run. Raises SlurmError."""
+    """The waiting and running jobs of this name. Raises SlurmError."""
     return _jobs(["squeue", "-h", "-r", f"--name={name}", "-o", "%i|%T|%N|%r"])
 
 
@@ -69,7 +69,7 @@ def accounted(name: str, since: float) -> list[Job]:
     start = datetime.fromtimestamp(since - 60).strftime("%Y-%m-%dT%H:%M:%S")
     jobs = _jobs(["sacct", "-n", "-P", "-X", f"--name={name}", "-S", start,
                   "-o", "JobID,State,NodeList,ExitCode"])  # fmt: skip
-    # A state may be followed by who caused it: "CANCELLED by 0".
+    # A state may include the user that caused it: "CANCELLED by 0".
     return [job._replace(state=job.state.split()[0]) for job in jobs]
 
 
@@ -93,7 +93,7 @@ def lost(record: Record, done: Container[str], lag_s: float) -> dict[int, Job]:
 
 
 def status_of(job: Job, log: str) -> Status | None:
-    """The status of the row that a lost cell gets; None when it stays to do."""
+    """The status of the row that a lost cell gets; None if the cell is still to be run."""
     status = STATUSES.get(job.state)
     return Status.OOM_HOST if status == Status.ERROR and MEMORY.search(log) else status
 
@@ -113,7 +113,7 @@ def _job_ids(record: Record) -> dict[int, str]:
 
 
 def _log(record: Record, job: Job) -> str:
-    """The last lines of what a job printed and of what Slurm wrote about it."""
+    """The last lines of a job's output and of Slurm's messages about it."""
     lines: list[str] = []
     base, _, number = job.id.partition("_")
     name = f"{base}_{number}_*" if number else f"{base}_*"
@@ -129,7 +129,7 @@ def _jobs(command: Sequence[str]) -> list[Job]:
 
 
 def output(command: Sequence[str]) -> str:
-    """What a client of Slurm prints. Raises SlurmError."""
+    """The output of a client of Slurm. Raises SlurmError."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=CLIENT_TIMEOUT_S)
     except FileNotFoundError:
@@ -145,12 +145,12 @@ def output(command: Sequence[str]) -> str:
 
 # Rows for cells whose Slurm job was killed together with its supervisor, from Slurm's accounts.
 #
-# The sweep's own process writes them at its end. Where it is gone (Ctrl-C leaves the jobs in the
-# queue), `bench status` does, and the next sweep into the same folder before it plans.
+# The sweep's own process writes them at its end. If it no longer runs (Ctrl-C leaves the jobs in
+# the queue), `bench status` writes them, or the next sweep into the same folder before it plans.
 
 
 def settle(results: Path) -> int:
-    """Stores rows for the lost cells of a folder's sweeps whose process is gone, except for cells
+    """Stores rows for the lost cells of a folder's sweeps whose process has ended, except for cells
     that have been measured since. Returns the number of rows. An error of Slurm is printed."""
     gone = [
         record
@@ -162,15 +162,14 @@ def settle(results: Path) -> int:
 
 
 def is_alive(record: Record) -> bool:
-    """Whether the process that began a sweep is alive, as far as this machine knows."""
+    """Whether the process that began a sweep is alive on this machine."""
     here = record.content["host"] == socket.gethostname()
     return here and Path(f"/proc/{record.content['pid']}").exists()
 
 
 def settle_record(record: Record, done: Container[str] = (), lag_s: float = SETTLE_S) -> int:
-    """Writes how each lost cell of a sweep ended, and stores its row where Slurm's state of the job
-    is a result of the cell: see `lost`. Returns the number of rows. An error of Slurm is
-    printed."""
+    """Writes the outcome of each lost cell of a sweep, and stores its row if Slurm's state of the
+    job is a result of the cell: see `lost`. Returns the number of rows. Prints errors of Slurm."""
     n_rows = 0
     try:
         found = lost(record, done, lag_s)

@@ -2,7 +2,7 @@
 (submitit), one row each.
 
 The plan is made before anything starts, so that a wrong request is refused at once and a finished
-cell costs nothing. Each cell writes its progress to the sweep's record, wherever it runs.
+cell costs nothing. On any launcher, each cell writes its progress to the sweep's record.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from bench.units import counted, span
 MAX_ARRAY = 1000
 """Jobs of one array: one less than Slurm's own default of MaxArraySize."""
 WATCH_S = {launchers.JOBLIB: 1.0, launchers.SLURM: 3.0}
-"""Launchers whose cells run in other processes → seconds between two looks at their notes."""
+"""Launchers whose cells run in other processes → seconds between two reads of their notes."""
 UNTIL_KILLED_S = 600.0
 REQUESTED = ("force", "deadline_s", "experiment", "share_prefill")
 """Parameters of `runner.run` that a request has."""
 LIMITS = (Status.OOM_HOST, Status.OOM_DEVICE, Status.TIMEOUT)
-"""Statuses of a cell that ran out of memory or time, as it would at a greater length."""
+"""Statuses of a cell that ran out of memory or time; longer inputs would have them, too."""
 
 
 def run(plan: Plan, command: str, display: Any, name: str = "") -> list[CellOutcome]:
-    """Run the open cells of a plan; one that fails doesn't stop the rest. `display` shows them: a
+    """Run the open cells of a plan; a failed cell doesn't stop the rest. `display` shows them: a
     bench.terminal.run_progress.SweepProgress. `name` is the sweep's id. Raises RequestError."""
     runner.check_writable(plan.results)
     listener = display.update if plan.engine == launchers.BASIC else None
@@ -84,8 +84,8 @@ def exit_code(plan: Plan, outcomes: Sequence[CellOutcome]) -> int:
 
 
 def left_out(plan: Plan, outcomes: Sequence[CellOutcome]) -> list[tuple[Planned, str]]:
-    """The cells that the time of a sweep left unmeasured, each with the reason. `outcomes` are
-    those of `plan.open`, or empty when nothing was started."""
+    """The cells that weren't measured for lack of time, each with the reason. `outcomes` are those
+    of `plan.open`, or empty when nothing was started."""
     considered = plan.open if outcomes else []
     too_long = [
         (planned, f"it would take about {span(planned.seconds)}")
@@ -99,9 +99,9 @@ def left_out(plan: Plan, outcomes: Sequence[CellOutcome]) -> list[tuple[Planned,
 
 
 def store_rows(plan: Plan, cells: Sequence[tuple[Planned, str]], here: bool) -> int:
-    """Stores rows `skipped` for cells that the sweep's time left out, each with its reason, except
-    where the store has a row of the cell. `here`: this machine would have run them. Returns the
-    number of rows. Raises RequestError and StoreError."""
+    """Stores rows `skipped` for cells left out for lack of time, each with its reason, unless the
+    store has a row of the cell. `here`: this machine would have run them. Returns the number of
+    rows. Raises RequestError and StoreError."""
     store, hashed, count = Store(plan.results), {}, 0
     for planned, reason in cells:
         cell = planned.cell
@@ -139,10 +139,10 @@ def _launch(plan: Plan, record: Record, display: Any) -> None:
 
 
 def _run_jobs(plan: Plan, record: Record, requests: Mapping[int, dict[str, Any]]) -> None:
-    """In arrays of Slurm jobs, one after the other. Raises RequestError."""
+    """Runs the cells in arrays of Slurm jobs, one after the other. Raises RequestError."""
     import submitit
 
-    slurm.queued(record.queue_name)  # raises where there is no cluster
+    slurm.queued(record.queue_name)  # raises if there is no cluster
     timed = any(planned.cell and planned.cell.plan.timed for planned in plan.open)
     given = launchers.job_parameters(plan.launcher, record.queue_name, timed)
     n_requeued = given.pop("slurm_max_num_timeout")
@@ -166,8 +166,8 @@ def _run_jobs(plan: Plan, record: Record, requests: Mapping[int, dict[str, Any]]
 
 
 def _run_pool(plan: Plan, record: Record, requests: Mapping[int, dict[str, Any]]) -> None:
-    """In workers of this machine. When one dies so does its pool; cells that haven't begun go to a
-    new one. Raises RequestError."""
+    """Runs the cells in workers of this machine. If a worker dies, its pool ends; cells that
+    haven't begun go to a new pool. Raises RequestError."""
     from joblib import Parallel, delayed
 
     together = delayed(run_together)
@@ -220,8 +220,8 @@ def _watched(record: Record, display: Any, every_s: float) -> Iterator[None]:
         read()
 
 
-# One cell of a sweep, wherever the launcher put it: in this process, in a worker, on a node of a
-# cluster. How it goes is written to the sweep's record.
+# One cell of a sweep, in the process of the launcher: this one, a worker, or a node of a cluster.
+# Its progress is written to the sweep's record.
 
 
 @dataclass(frozen=True)
@@ -243,8 +243,8 @@ class CellsJob:
 def run_together(
     record: Record, numbers: Sequence[int], requests: Mapping[int, dict[str, Any]]
 ) -> dict[int, Note]:
-    """Runs cells of a sweep one after the other; several have their prompts answered at once, or
-    their tokens timed, or none of them is run. Returns their last notes."""
+    """Runs cells of a sweep one after the other. The first run answers the prompts of all cells, or
+    times their tokens; if there is no time for it, no cell runs. Returns their last notes."""
     timed: dict[str, Any] = {}
     for place, i in enumerate(numbers):
         if place and (first := record.outcome(numbers[0])).status == PlanState.OVER_BUDGET:
@@ -258,9 +258,9 @@ def run_cell(
     record: Record, index: int, request: dict[str, Any], together: Sequence[int] | None,
     timed: dict[str, Any]
 ) -> None:  # fmt: skip
-    """Runs one cell of a sweep. `together`: further cells whose prompts are answered at once with
-    this cell's, before it runs; None: this cell's were, with an earlier one's. `timed`: columns of
-    cells that have been timed together and not run yet, by their key."""
+    """Runs one cell of a sweep. `together`: further cells whose prompts are answered together with
+    this cell's, before it runs; None: an earlier cell included this one. `timed`: columns of cells
+    that have been timed together and not run yet, by their key."""
     content = record.content
     origin = Origin(record.id, content["launcher"], content["workers"])
     where = origin.columns()
@@ -283,7 +283,7 @@ def run_cell(
         outcome = _run(request, progress, origin, others, timed)
     except JobPreempted:
         progress("is ended", 0, 0)
-        # A job that returns would tell Slurm that nothing is left to do.
+        # If the job returned, Slurm would consider it complete.
         time.sleep(UNTIL_KILLED_S)
     else:
         record.end(index, process, replace(outcome, seconds=time.monotonic() - began))
@@ -291,9 +291,9 @@ def run_cell(
 
 def reason_to_skip(record: Record, index: int) -> str | None:
     """Why a cell isn't started when its turn comes: a shorter one of the same overrides ran out of
-    memory or time, or it would end too late by its estimate, corrected by the times of cells that
-    have ended, those of its method first. The first cell always starts: a budget that is too small
-    for any cell is an error in the budget."""
+    memory or time, or the cell would end too late by its estimate, corrected by the times of ended
+    cells, preferably of its method. The first cell always starts: a budget that is too small for
+    any cell is an error in the budget."""
     cells, until = record.content["cells"], record.content["until"]
     if not index or not until:
         return None
@@ -317,8 +317,8 @@ def reason_to_skip(record: Record, index: int) -> str | None:
 
 
 def _parts(overrides: Sequence[str]) -> tuple[list[str], int, list[str]]:
-    """A cell's overrides without the length; the length, 0 where it isn't one of them; and those of
-    the method."""
+    """A cell's overrides without the length; the length, 0 if it isn't one of them; and the
+    overrides of the method."""
     rest = [override for override in overrides if not override.startswith("length=")]
     lengths = (override.removeprefix("length=") for override in overrides if override not in rest)
     return rest, int(next(lengths, 0)), [each for each in rest if each.startswith("method")]
@@ -326,7 +326,7 @@ def _parts(overrides: Sequence[str]) -> tuple[list[str], int, list[str]]:
 
 @contextlib.contextmanager
 def one_cell(events: EventStream, overrides: Sequence[str], **content: Any) -> Iterator[None]:
-    """The events of a command that runs one cell; what it writes at the end is the caller's."""
+    """The events of a command that runs one cell; the caller writes the event of its end."""
     with events.around(cells=1, done=0, to_run=1, **content):
         events.write("cell_started", cell=0, overrides=overrides)
         try:
@@ -359,7 +359,7 @@ def _run(
     except JobPreempted:
         raise
     except Exception as error:
-        # Matched by name, as submitit is an extra: a job's last time limit, after all its requeues.
+        # Matched by name, since submitit is an extra: a job's last time limit, after all requeues.
         if type(error).__name__ == "UncompletedJobError":
             detail = f"the job's time limit: {error}"
             known = {**origin.columns(), "experiment": request["experiment"]}
@@ -370,7 +370,7 @@ def _run(
 
 
 def outcome_of(row: Mapping[str, Any]) -> CellOutcome:
-    """How the cell of a row ended."""
+    """The outcome of a row's cell."""
     return CellOutcome(
         Status(row["status"]).exit_code, row["status"], row.get("status_detail") or "",
         row["row_id"], figures(row), measured=key_figures(row),

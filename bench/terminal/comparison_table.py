@@ -30,7 +30,7 @@ from bench.units import counted, mib, score_digits, times, within
 COLUMNS = ("cell", "row_a", "row_b", "figure", "a", "b", "change", "lo", "hi", "unit",
            "change_pct", "p_holm", "n", "verdict", "comparison", "note")  # fmt: skip
 MARK = "<!-- longctx-bench -->"
-"""First line, by which a workflow finds the comment that it wrote before."""
+"""First line, by which a workflow finds its earlier comment."""
 
 GITHUB_LIMIT = 65_536
 """Characters of a comment that GitHub accepts."""
@@ -44,11 +44,11 @@ HEAD = ("| cell | figure | A | B | change (95 %) | verdict |", "|---|---|--:|--:
 COMPLETE = "bench compare … --format tsv has all"
 ORDER = (ChangeVerdict.WORSE, ChangeVerdict.BETTER, ChangeVerdict.UNDECIDED, ChangeVerdict.SAME)
 SHARED = ("method", "model", "device", "dtype", "cpu_model", "gpu_name")
-"""What is said once where all rows have the same."""
+"""Columns that are shown once if they are equal in all rows."""
 
 
 def show_cells(title: str, cells: Sequence[CellComparison], form: str) -> None:
-    """A line for each figure of a cell under its name, and below quality's with which weights both
+    """A line for each figure of a cell under its name; below quality, the weights with which both
     sides were scored; at the end, why a figure has no verdict."""
     if text_table.tabular(form):
         records = [
@@ -96,7 +96,8 @@ def figures(difference: Difference) -> tuple[str, str, str, str]:
 
 
 def show_explanation(a: Row, b: Row, key: Sequence[Any], beside: Sequence[Any], form: str) -> None:
-    """What differs between two rows: (name, value in A, value in B) of their keys, and beside."""
+    """Differences between two rows as (name, value in A, value in B): `key` those of their keys,
+    `beside` all others."""
     lines = [(part, *line) for part, rest in (("key", key), ("beside", beside)) for line in rest]
     names = ("part", "name", "row1", "row2")
     records = (dict(zip(names, line, strict=True)) for line in lines)
@@ -114,7 +115,7 @@ def _short(value: Any) -> str:
 
 
 def show_checks(row: Row, checks: Sequence[FigureCheck], form: str = "table") -> None:
-    """A row's figures beside those measured again."""
+    """A row's figures next to those measured again."""
     method = plugins.method_label(row["method"], row["method_params"])
     title = f"{method} × {row['task']} × {row['model']}, row {row['row_id'][:12]}"
     names = ("figure", "in the row", "here", "verdict", "")
@@ -131,10 +132,10 @@ def github_comment(
     limits: Sequence[str],
     exceeded: Sequence[str],
 ) -> str:
-    """What changed first, everything else folded. `sides` are A and B as given, `limits` those of
-    --fail-if, and `exceeded` a line for each change beyond one."""
+    """Changes come first, everything else is folded. `sides` are A and B as given, `limits` those
+    of --fail-if, and `exceeded` a line for each change beyond a limit."""
     found = [(cell, each) for cell in cells for each in cell.differences]
-    # What failed in B or is worse, then what is better.
+    # Figures that failed in B or are worse, then those that are better.
     changes = [pair for pair in found if _verdict(*pair) not in (*ORDER[1:], "–")]
     changes += [pair for pair in found if _verdict(*pair) == ChangeVerdict.BETTER]
     headline = "comparison"
@@ -202,7 +203,7 @@ def _folded(summary: str, body: str) -> str:
 
 
 def _fitting(lines: Iterable[str], limit: int) -> Iterator[str]:
-    """The lines that fit into `limit` characters, and how many don't."""
+    """The lines that fit into `limit` characters, and the number of lines that don't."""
     left, omitted = limit, 0
     for line in lines:
         left -= len(line) + 1
@@ -215,7 +216,7 @@ def _fitting(lines: Iterable[str], limit: int) -> Iterator[str]:
 
 
 def _code(text: str) -> str:
-    """A span of code. A column mark would end the cell of a table even there."""
+    """A span of code. A column mark is replaced, since it would end a table's cell even there."""
     text = _one_line(text).replace("|", "¦")
     fence = "`" * (1 + _longest_run(text))
     return f"{fence} {text} {fence}" if "`" in text else f"{fence}{text}{fence}"

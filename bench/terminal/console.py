@@ -12,7 +12,7 @@ from bench.terminal.streams import clean, raw
 
 
 class Console(rich.console.Console):
-    """Writes styles and cleans what is styled: strings, also those in tables."""
+    """Writes styles and cleans the styled strings, also those in tables."""
 
     def __init__(self, stderr: bool = False, **options: Any) -> None:
         super().__init__(file=raw(sys.stderr if stderr else sys.stdout), stderr=stderr, **options)

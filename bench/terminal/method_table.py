@@ -1,4 +1,4 @@
-"""`bench ls methods`, as the YAMLs describe them. No method is imported."""
+"""`bench ls methods`, from the descriptions in YAML. No method is imported."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 from bench.terminal import text_table
 
 METHOD_COLUMNS = ("kind", "hooks", "families", "trains", "causal", "paper", "year")
-"""What a listing has of a method.
+"""Columns of a method in a listing.
 
 kind      one of KINDS
-hooks     which parts of a model it replaces: attend, mix, encode, a decoder's kv_cache; engine: all
-families  the model families that it runs in, or all
+hooks     the replaced parts of a model: attend, mix, encode, a decoder's kv_cache; engine: all
+families  the model families in which it runs, or all
 trains    whether it can be trained; causal: whether it runs in a causal model
 
-A YAML may also say which package a method `needs`.
+A YAML may also name a package that a method `needs`.
 """
 KINDS = ("exact", "sparse", "low-rank", "kernel", "pooling", "recurrent", "eviction", "quantised",
          "oracle", "engine")  # fmt: skip
 
 
 def method_facts(content: Mapping[str, Any]) -> dict[str, str]:
-    """METHOD_COLUMNS of a method, from its YAML; empty where that has none."""
+    """METHOD_COLUMNS of a method, from its YAML; empty if the YAML has none."""
     given = content.get("facts")
     known = given if isinstance(given, dict) else {}
     return {name: _text(known.get(name)) for name in METHOD_COLUMNS}

@@ -21,7 +21,7 @@ ONE_OR_MORE = click.IntRange(min=1)
 
 
 class Command(click.Command):
-    """Takes NAME=VALUE, as `bench run` does, in place of each option --NAME VALUE: results=DIR,
+    """Accepts NAME=VALUE, as `bench run` does, in place of each option --NAME VALUE: results=DIR,
     data.dir=DIR."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -40,8 +40,8 @@ class Command(click.Command):
 
 
 def command(about: str, examples: str = "", **settings: Any) -> Callable[[Any], Command]:
-    """A command whose help begins with `about` and ends with the examples as they are written;
-    `settings` are those of click's context."""
+    """A command whose help begins with `about` and ends with the unchanged examples; `settings` are
+    those of click's context."""
     settings = {"help_option_names": ["-h", "--help"], **settings}
     epilog = as_written(examples)
     return click.command(cls=Command, help=about, epilog=epilog, context_settings=settings)
@@ -53,7 +53,7 @@ def as_written(text: str) -> str:
 
 
 class OneOf(click.Choice[str]):
-    """One of several names; the error for another has the nearest one."""
+    """One of several names; the error for another name contains the nearest one."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value not in self.choices:
@@ -70,7 +70,7 @@ def request_words(metavar: str = "NAME=VALUE", required: bool = False) -> Callab
 
 
 def check_words(words: Sequence[str]) -> list[str]:
-    """The words of a request. Raises RequestError for one that isn't NAME=VALUE."""
+    """The arguments of a request. Raises RequestError for one that isn't NAME=VALUE."""
     from bench.request.schema import not_a_word
 
     for word in words:
@@ -80,7 +80,7 @@ def check_words(words: Sequence[str]) -> list[str]:
 
 
 def complete_words(ctx: click.Context, param: click.Parameter, word: str) -> list[str]:
-    """The words of a request that `word` may become."""
+    """The arguments of a request to which `word` may be completed."""
     from bench.request.overrides import completions
 
     return completions(ctx.params.get("words") or (), word)
@@ -93,8 +93,8 @@ def results_option(name: str = "results") -> Callable[[Any], Any]:
 
 
 def format_option(*more: str, default: str = "auto") -> Callable[[Any], Any]:
-    """--format and --json, as the parameter `form`: see `text_table.tabular`; `more` are formats of
-    this command alone."""
+    """--format and --json, as the parameter `form`: see `text_table.tabular`; `more` are formats
+    only of this command."""
     about = f"auto: a table at a terminal, tab-separated values elsewhere ({default})."
     names = OneOf([*FORMATS, *more])
     form = click.option("--format", "form", type=names, default=default, help=about)

@@ -1,4 +1,4 @@
-"""One row as a table: what a person sees when a cell is done."""
+"""One row as a table, shown when a cell is done."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from tasks.base import ANSWERS, CHAT
 TRAININGS = ("training", "base_training")
 SOLO_DIFFERS = 0.1
 SHORT = 0.95
-"""Of the length: timed inputs that are shorter are told of."""
+"""Share of the length: shorter timed inputs get a note."""
 MOST_CUT_FRAC = 0.05
-"""Of the inputs' tokens: more than this share cut, or unknown to the tokenizer, gets a line."""
+"""Share of the inputs' tokens: if more are cut or unknown to the tokenizer, there is a line."""
 STAGES = {
     "load": "quality_load_ns", "prefill": "quality_prefill_ns", "decode": "quality_decode_ns",
     BASELINE: "base_quality_ns", "scoring": "scoring_ns",
 }  # fmt: skip
 SHOWN_NS = 10 * 10**9
-"""Of quality: more time than this is listed by stage."""
+"""Time of the quality stage: more than this is listed by stage."""
 SHORT_VERDICT = {
     QualityVerdict.UNTELLABLE: "not comparable", quality_verdicts.SEEDS_UNKNOWN: "undecided"
 }  # fmt: skip
 MOST_NOTES = 4
-"""Lines of notes under a row's table that is shown without details."""
+"""Lines of notes under a row's table without details."""
 WARNED = re.compile(r".*\[yellow\](?!undecided)")
-"""A line of the table that is a note where the table is shown without it."""
+"""A line of the table that becomes a note if the table is shown without it."""
 
 
 def show(row: Mapping[str, Any], results: Path, details: bool = False) -> None:
@@ -114,13 +114,13 @@ def _verdicts(r: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _short(one: Comparison) -> str:
-    """The verdict on a ratio, and the ratio where it is decided."""
+    """The verdict on a ratio, and the ratio if it is decided."""
     decided = "" if one.verdict == Verdict.UNDECIDED else f"×{one.ratio:.2f} "
     return f"{decided}{styled(one.verdict)}"
 
 
 def _notes(r: Mapping[str, Any]) -> Iterator[str]:
-    """Remarks on the row in rich markup, those that matter most first."""
+    """Remarks on the row in rich markup, the most important first."""
     if r.get("noisy"):
         yield f"[yellow]noisy host[/]: {escape(r.get('noise_reason') or '')}"
     if (r.get("truncated_frac") or 0) > MOST_CUT_FRAC:
@@ -250,7 +250,7 @@ def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _decoding(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Of each new token and of the whole answer; what the cache costs, and how far it drifts."""
+    """Times of each new token and of the whole answer; the cost of the cache, and its drift."""
     token, engine = Comparison.of(r, "tpot"), Comparison.of(r, "tpot_engine")
     if token.median_ns is not None:
         own, base = (ms(ns, ".2f") for ns in (token.median_ns, token.base_median_ns))
@@ -291,7 +291,7 @@ def _decoding(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _outside(one: Comparison, style: str) -> Iterator[tuple[str, ...]]:
-    """The times by the supervisor's clock, and why they replaced those inside."""
+    """The times by the supervisor's clock, and why they replaced the times inside."""
     if one.outside_ratio is not None:
         ends = (one.outside_ratio_ci_lo, one.outside_ratio_ci_hi)
         against = f"×{within(one.outside_ratio, *ends, '.3f')}"
@@ -382,7 +382,7 @@ def _rest(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _about(r: Mapping[str, Any]) -> str:
-    """Before a figure that follows from estimated numbers of tokens."""
+    """Prefix of a figure that follows from estimated numbers of tokens."""
     return "≈ " if r.get("tokens_in_estimated") else ""
 
 

@@ -31,12 +31,13 @@ COLUMNS = (
     "kv_held_ratio", "kv_ratio_16bit", "kv_bytes_read_per_token", "kv_read_ratio",
     "decode_kl_mean", "noisy", "host_id", "cell_key", "weights_format", "status_detail",
 )  # fmt: skip
-"""What a tab-separated listing has of a row."""
+"""Columns of a row in a tab-separated listing."""
 
 
 def show(rows: Sequence[Row]) -> None:
     """The main columns, newest row last. Values that all rows share go to the title. Columns
-    without a value are left out, as is a status that is ok in all rows. `--format tsv` has all."""
+    without a value are left out, and so is the status if all rows are ok. `--format tsv` has all.
+    """
     lines = [_line(row) for row in rows]
     shared = [
         name
@@ -102,7 +103,7 @@ def _line(row: Row) -> dict[str, str]:
 
 
 def _latency(row: Row, latency: Comparison) -> str:
-    """The ratio to vanilla and its verdict; bold where it is a speed-up at vanilla's quality."""
+    """The ratio to vanilla and its verdict; bold for a speed-up at vanilla's quality."""
     ratio, only = times(latency.ratio), engine_only(row)
     if faster_as_good(row):
         ratio = f"[bold]{ratio}[/]"

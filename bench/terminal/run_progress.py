@@ -1,6 +1,6 @@
 """The progress of one measurement (a bar with the time left, or lines) and of a sweep.
 
-Everything is drawn only when a child reports, so that no thread of ours runs beside what is timed.
+Everything is drawn only when a child reports, so that no thread of ours runs during timing.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from bench.terminal.text_table import styled
 from bench.units import counted, span
 
 NOTE_SECONDS = 15.0
-"""Without a terminal a note is a line so often."""
+"""Without a terminal, seconds between two lines with notes."""
 ENOUGH_S = 5.0
-"""So much of the estimate must be over before the pace corrects the rest."""
+"""Seconds of the estimate that must be over before the pace corrects the rest."""
 MAX_PACE = 20.0
 BAR_WIDTH = 24
 N_ENDED = 6
-"""The number of ended cells that stay visible; the same number of failed cells does, too."""
+"""The number of ended cells that stay visible, and of failed cells."""
 N_RUNNING = 8
 
 
 @dataclass
 class StageClock:
-    """How much of a cell is over. `stages` are its estimates in the order in which it runs them."""
+    """The progress of a cell. `stages` are its estimates in the order in which they run."""
 
     stages: Sequence[StageEstimate]
     began: float = field(default_factory=time.monotonic)
@@ -57,7 +57,7 @@ class StageClock:
 
     @property
     def arms(self) -> str:
-        """What the current stage measures; what the next one will while there is none."""
+        """The methods that the current stage measures; between stages, those of the next one."""
         ahead = self.at + (self.fraction >= 1.0 and self.at + 1 < len(self.stages))
         return self.stages[ahead].arms if self.stages else ""
 
@@ -66,7 +66,7 @@ class StageClock:
         return sum(stage.seconds for stage in self.stages)
 
     def over_s(self) -> float:
-        """Estimated seconds of what is over."""
+        """Estimated seconds of the finished part."""
         before = sum(stage.seconds for stage in self.stages[: max(0, self.at)])
         return before + (self.fraction * self.stages[self.at].seconds if self.at >= 0 else 0.0)
 
@@ -79,8 +79,8 @@ class StageClock:
 
 @contextlib.contextmanager
 def progress(title: str, stages: Sequence[StageEstimate] = ()) -> Iterator[supervisor.Progress]:
-    """One bar over all stages with the time left, where there are estimates of them. Without a
-    terminal that can redraw: one line a stage."""
+    """One bar over all stages, with the time left if there are estimates. Without a terminal that
+    can redraw: one line for each stage."""
     live = _live()
     if live is None:
         yield _lines(title)
@@ -97,7 +97,7 @@ def progress(title: str, stages: Sequence[StageEstimate] = ()) -> Iterator[super
 
 
 def _live() -> Live | None:
-    """A part of the screen that is redrawn; None where there is no terminal that can."""
+    """A part of the screen that is redrawn; None if there is no terminal that can do this."""
     console = Console(stderr=True)
     if not console.is_terminal or console.is_dumb_terminal:
         return None
@@ -105,7 +105,7 @@ def _live() -> Live | None:
 
 
 def _drawn(clock: StageClock, done: int, total: int, note: str) -> Group:
-    """The bar, and below what runs now: it fits 60 columns."""
+    """The bar, and the current stage below it, within 60 columns."""
     whole, over, left = float(total) or None, float(done), ""
     if clock.stages:
         whole, over, left = clock.total_s, clock.over_s(), f" · about {span(clock.left_s())} left"
@@ -138,8 +138,8 @@ class SweepProgress:
     """A live table at a terminal; elsewhere a line for each cell that ends. It draws only when it
     is updated: it starts no thread, which would disturb timed cells.
 
-    titles    of the cells; `seconds` are their estimates
-    live      a context in which it draws; None where nothing can be redrawn
+    titles    titles of the cells; `seconds` are their estimates
+    live      a context in which it draws; None if nothing can be redrawn
     """
 
     titles: Sequence[str]
@@ -165,8 +165,8 @@ class SweepProgress:
             self.live.update(self.table(), refresh=True)
 
     def left_s(self) -> float:
-        """Seconds to the end: the estimates of open cells, corrected by how long ended cells took
-        in relation to theirs."""
+        """Seconds to the end: the estimates of open cells, corrected by the ratio of the times of
+        ended cells to their estimates."""
         ended = self._ended()
         timed = [i for i, note in ended.items() if note["seconds"] > 1]
         estimated = sum(self.seconds[i] for i in timed)
@@ -214,5 +214,5 @@ class SweepProgress:
         return sorted(self.notes.items(), key=lambda item: item[1]["at"])
 
     def _ended(self) -> dict[int, Note]:
-        """The cells that have ended, in the order in which they did."""
+        """The ended cells, in the order in which they ended."""
         return {i: note for i, note in self._by_time() if has_ended(note)}

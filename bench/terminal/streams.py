@@ -1,5 +1,5 @@
-"""Standard output and error: text from rows, files and plugins can't control the terminal, and they
-may not take what is written, for another encoding or a full disk."""
+"""Standard output and error: text from rows, files and plugins can't control the terminal, and
+writing may fail because of the encoding or a full disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Characters that move the cursor, begin an escape sequence or turn the direction of text; not
+"""Characters that move the cursor, begin an escape sequence or change the direction of text; not
 newline and tab."""
 
 
@@ -22,7 +22,7 @@ def clean(text: str) -> str:
 
 
 class CleanStream:
-    """A stream that cleans what is written. Consoles of rich write to `rich_proxied_file`."""
+    """A stream that cleans its text. Consoles of rich write to `rich_proxied_file`."""
 
     def __init__(self, stream: Any) -> None:
         self.rich_proxied_file = stream
@@ -38,14 +38,14 @@ class CleanStream:
 
 
 def raw(stream: Any) -> Any:
-    """The stream below a CleanStream, for text that is clean and styled."""
+    """The stream below a CleanStream, for text that is already clean and styled."""
     return getattr(stream, "rich_proxied_file", stream)
 
 
 def accept_any_text(clean_errors: bool = True) -> None:
-    """Where a stream's encoding lacks a character, write its nearest letters of ASCII. Control
+    """If a stream's encoding lacks a character, write its nearest letters of ASCII. Control
     characters are cleaned; on standard error, where other libraries draw progress bars with them,
-    only if asked."""
+    only with `clean_errors`."""
     codecs.register_error("bench", _nearest)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError):
@@ -63,8 +63,8 @@ def _nearest(error: UnicodeError) -> tuple[str, int]:
 
 
 def flush() -> OSError | None:
-    """Write what is buffered. Returns why it can't be, once: what is left is dropped, so that
-    Python doesn't complain when it exits."""
+    """Write the buffers. Returns the error if this fails, once: the rest is dropped, so that Python
+    doesn't complain when it exits."""
     problem = None
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -1,5 +1,5 @@
-"""A sweep as text: its plan in one line before it, its rows and what went wrong after it. After
-each run: the commands with which one would go on."""
+"""A sweep as text: its plan in one line before it, its rows and errors after it. After each run:
+the next commands that a user may need."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def show(plan: Plan, outcomes: Sequence[CellOutcome]) -> None:
 
 
 def summary(plan: Plan, outcomes: Sequence[CellOutcome]) -> str:
-    """How many cells are done, and for each other one its overrides, its status and the reason."""
+    """The number of finished cells, and for each other cell its overrides, status and reason."""
     before = [planned for planned in plan.cells if planned.row_id]
     ended = zip(plan.open, outcomes, strict=False)
     failed = [(p.title, outcome.status, outcome.reason) for p, outcome in ended if outcome.code]
@@ -74,8 +74,8 @@ def summary(plan: Plan, outcomes: Sequence[CellOutcome]) -> str:
 
 
 def after_row(row: Mapping[str, Any], overrides: Sequence[str]) -> str:
-    """After one cell: a sweep of the same request, its comparison, the page; empty where the cell
-    failed, whose reason is what to see to."""
+    """After one cell: a sweep of the same request, its comparison, the page; empty if the cell
+    failed, since its error must be solved first."""
     if row["status"] != Status.OK:
         return ""
     left_out = ("method=", "engine=", "length=", "force=", "experiment=")
@@ -90,7 +90,7 @@ def after_row(row: Mapping[str, Any], overrides: Sequence[str]) -> str:
 
 
 def after_sweep(plan: Plan, outcomes: Sequence[CellOutcome], overrides: Sequence[str]) -> str:
-    """The comparison and the page of the sweep's rows; empty where there are none."""
+    """The comparison and the page of the sweep's rows; empty if there are none."""
     ended = zip(plan.open, outcomes, strict=False)
     cells = [p.cell for p in plan.cells if p.row_id] + [p.cell for p, one in ended if not one.code]
     methods = [cell.method["name"] for cell in cells if cell]
@@ -99,7 +99,7 @@ def after_sweep(plan: Plan, outcomes: Sequence[CellOutcome], overrides: Sequence
 
 
 def _after(method: str, overrides: Sequence[str]) -> str:
-    """The comparison with vanilla, where the method isn't vanilla itself, and the leaderboard."""
+    """The comparison with vanilla, unless the method is vanilla, and the leaderboard."""
     results = [word for word in overrides if word.startswith("results=")]
     commands = [["bench", "leaderboard", *results]]
     if method != BASELINE:

@@ -1,4 +1,4 @@
-"""`bench ls tasks`, as the YAMLs describe them. No plugin is imported."""
+"""`bench ls tasks`, from the descriptions in YAML. No plugin is imported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TASK_COLUMNS = (
     "benchmark", "n_train", "n_validation", "n_test", "length", "metric", "answers", "sources",
     "licence", "models", "embedded_weights", "embedded_model",
 )  # fmt: skip
-"""What a listing for a program has of a task."""
+"""Columns of a task in a machine-readable listing."""
 HEAD = ("task", "n: train/dev/test", "tokens", "metric", "rows from", "read", "licence")
 READ = {Reads.ABOVE: "yes", Reads.AT_CHANCE: "no", Reads.NOT_TRIED: "–"}
 RIGHT = (1, 2)
@@ -27,7 +27,7 @@ WIDTH = 100
 SPLITS = ("train", "validation", "test")
 ALONE = "benchmarks of one task"
 FEW = 3
-"""Benchmarks with one kind of answers that are named."""
+"""Maximum number of benchmarks named for one kind of answers."""
 NOTE = """\
 n is what the benchmark says of itself; tokens the length that it is measured at: a run reads 4,096
 unless length=… says so. Embedded rows are there unless it says "only"; local rows are read with
@@ -40,7 +40,7 @@ no methods apart; – where it was not tried."""
 
 
 def task_facts(name: str, conf: Mapping[str, Any]) -> dict[str, Any]:
-    """TASK_COLUMNS of a task, from its YAML; what kind of answers one of this project takes."""
+    """TASK_COLUMNS of a task, from its YAML, and the kind of answers of this project's tasks."""
     n, hub = (value if isinstance(value, dict) else {} for value in map(conf.get, ("n", "hub")))
     sources = []
     if conf.get("files") or conf.get("member"):
@@ -69,7 +69,7 @@ def task_facts(name: str, conf: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def task_table(records: Sequence[Mapping[str, Any]]) -> str:
-    """One line a task under a line for each benchmark, at most 120 columns wide."""
+    """One line for each task under a line for each benchmark, at most 120 columns wide."""
     found: dict[str, list[tuple[str, ...]]] = {}
     kinds: dict[str, dict[str, None]] = {}
     for record in records:
@@ -103,5 +103,5 @@ def _line(record: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _number(value: Any) -> str:
-    """A plugin's YAML may hold anything there."""
+    """A number as text; a plugin's YAML may contain another value."""
     return f"{value:,}" if isinstance(value, int) else "–" if value is None else str(value)

@@ -11,7 +11,7 @@ from bench.units import finite
 
 FORMATS = ("auto", "table", "tsv", "json")
 PIPE_WIDTH, PIPE_HEIGHT = 1000, 25
-"""Columns and lines of a table that is drawn where there is no terminal: nothing wraps."""
+"""Columns and lines of a table that is drawn without a terminal: nothing wraps."""
 GAP = 2
 NONE = ("", "–")
 """Cells without a value."""
@@ -33,7 +33,7 @@ def styled(word: str | None) -> str:
 
 
 def tabular(form: str) -> bool:
-    """Whether to write for a program: asked for, or standard output is no terminal."""
+    """Whether to write for a program: if requested, or if standard output isn't a terminal."""
     return form in ("tsv", "json") or (form == "auto" and not sys.stdout.isatty())
 
 
@@ -43,7 +43,7 @@ def show(
     title: str = "", left: Iterable[str] | None = None,
 ) -> None:  # fmt: skip
     """The `records` by `write` for a program, else the `lines` under their `heads` by `draw`; all
-    columns hold text where `left` isn't given."""
+    columns hold text if `left` isn't given."""
     if tabular(form):
         write(form, names, records)
     else:
@@ -51,13 +51,13 @@ def show(
 
 
 def remark(form: str, text: str) -> None:
-    """Print a line that is no part of a program's table."""
+    """Print a line that isn't part of a program's table."""
     print(text, file=sys.stderr if tabular(form) else sys.stdout)
 
 
 def write(form: str, names: Sequence[str], records: Iterable[Mapping[str, Any]]) -> None:
-    """Records for a program. JSON: a list of objects, nothing measured is null. Otherwise a line of
-    names and a line for each record, nothing measured an empty field."""
+    """Records for a program. JSON: a list of objects, with null for missing values. Otherwise a
+    line of names and a line for each record, with empty fields for missing values."""
     if form == "json":
         rows = [{name: finite(record.get(name)) for name in names} for record in records]
         print(json.dumps(rows, ensure_ascii=False, indent=1, default=str))
@@ -73,15 +73,15 @@ def draw(
     title: str, names: Sequence[str], lines: Iterable[Sequence[str]], left: Iterable[str] = ()
 ) -> None:
     """A table of formatted cells, in rich markup; columns in `left` hold text, others numbers.
-    Cells wrap at words. Where the terminal is too narrow for that, each line of the table becomes
-    a line for each of its cells. Nothing is truncated."""
+    Cells wrap at words. If the terminal is too narrow for that, each line of the table becomes a
+    line for each of its cells. Nothing is truncated."""
     from rich.table import Table
     from rich.text import Text
 
     from bench.terminal.console import Console
 
     lines, text_columns = [*lines], set(left)
-    # Without a height, rich takes 80 columns where TERM=dumb and FORCE_COLOR are set.
+    # Without a height, rich uses 80 columns if TERM=dumb and FORCE_COLOR are set.
     width, height = (None, None) if sys.stdout.isatty() else (PIPE_WIDTH, PIPE_HEIGHT)
     console = Console(highlight=False, width=width, height=height)
     columns = [
@@ -112,8 +112,8 @@ def draw(
 
 
 def _widths(words: Sequence[int], cells: Sequence[int], spare: int) -> list[int]:
-    """Widths of columns, at least those of their longest `words`; `spare` goes, one by one, to the
-    column whose longest of `cells` takes most lines."""
+    """Widths of columns, at least those of their longest `words`; `spare` is added one by one to
+    the column whose longest of `cells` takes most lines."""
     widths = [max(1, width) for width in words]
     for _ in range(spare):
         i = max(range(len(cells)), key=lambda i: cells[i] / widths[i])

@@ -1,5 +1,5 @@
-"""Batches of a task's rows to train on, as a function of the step alone: a training that continues
-after a kill sees the batches that it would have seen."""
+"""Training batches of a task's rows, as a function only of the step: a training that continues
+after a kill sees the same batches as without it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tasks.base import Encoded, Row, Task
 Value = TypeVar("Value")
 IGNORED = -100
 CACHED_TOKENS = 1 << 28
-"""Rows of at most this number of tokens in all are encoded once and kept in memory."""
+"""Rows with at most this total number of tokens are encoded once and kept in memory."""
 
 SORTED_BATCHES = 32
 """Rows are sorted by length within this many batches, so that little of a batch is padding."""
 
 
 class Batch(NamedTuple):
-    """ids [B, n] (of pairs [2·B, n]), their SequenceInfo, and target [B, t], IGNORED at padding."""
+    """ids [B, n] (pairs: [2·B, n]), their SequenceInfo, and target [B, t], IGNORED at padding."""
 
     ids: Tensor
     sequence: SequenceInfo
@@ -39,8 +39,8 @@ class Batch(NamedTuple):
 
 
 class OutsideHeap:
-    """Values by key, pickled in memory of their own. On malloc's heap, what a step keeps for later
-    ones would lie between its large blocks, which couldn't be joined when they are freed."""
+    """Values by key, pickled in separate memory. On malloc's heap, values kept for later steps
+    would lie between a step's large blocks, which couldn't be joined when they are freed."""
 
     BLOCK_BYTES = 1 << 26
 
@@ -67,7 +67,7 @@ class OutsideHeap:
 @dataclass(frozen=True, eq=False)
 class BatchLoader:
     """Batches of the rows of one split, `batch` rows a step, in a new order each epoch; with `fill`
-    of rows filled up to `length`."""
+    the rows are filled up to `length`."""
 
     task: Task
     tokenizer: Any
@@ -93,7 +93,7 @@ class BatchLoader:
         return self.collate([self.rows[i] for i in indices], epoch)
 
     def collate(self, rows: Sequence[Row], epoch: int = 0) -> Batch:
-        """A batch of these rows; of several right answers each epoch takes the next."""
+        """A batch of these rows; if there are several right answers, each epoch takes the next."""
         encoded = [self._once(row.id, self._encoded, row) for row in rows]
         ids, sequence = arms.collate(encoded, self.device)
         answers = [row.references[epoch % len(row.references)] for row in rows]
@@ -131,7 +131,7 @@ class BatchLoader:
 
 
 def characters(row: Row) -> int:
-    """How long a row is, before it is encoded: of a pair the longer text."""
+    """Characters of a row, before it is encoded; for a pair, those of the longer text."""
     return max(len(row.document), len(row.second or ""))
 
 
@@ -147,7 +147,7 @@ def _as_arrays(row: Encoded) -> Encoded:
 
 @functools.lru_cache(maxsize=2)
 def _epoch_batches(loader: BatchLoader, epoch: int) -> list[Sequence[int]]:
-    """The indices of each batch's rows in one epoch; rows that fill no batch are left out of it."""
+    """The indices of each batch's rows in one epoch; rows that don't fill a batch are left out."""
     random = np.random.default_rng([loader.seed, epoch])
     order = random.permutation(len(loader.rows))
     order = order[: len(order) // loader.batch * loader.batch]

@@ -1,4 +1,4 @@
-"""What a training writes: the state that it continues from, the best weights, and the finished
+"""Files of a training: the state from which it continues, the best weights, and the finished
 checkpoint. Each file is replaced as a whole, so a kill leaves the old one or the new one."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WEIGHTS = "model.safetensors"
 
 
 class DiskFull(RunError):
-    """A checkpoint couldn't be written; the one before it is whole."""
+    """A checkpoint couldn't be written; the one before it is complete."""
 
 
 def save_state(
@@ -46,7 +46,7 @@ def save_state(
 def restore_state(
     path: Path, model: Any, optimizer: Any, scaler: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Load what `save_state` wrote; returns state and spent."""
+    """Load the files of `save_state`; returns state and spent."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, UnpicklingError) as error:
@@ -59,7 +59,7 @@ def restore_state(
 
 
 def save_weights(folder: Path, model: Any, step: int) -> None:
-    """Save the weights alone, as `from_pretrained` reads them. Raises DiskFull."""
+    """Save only the weights, in the format for `from_pretrained`. Raises DiskFull."""
     tied = set(getattr(model, "all_tied_weights_keys", None) or ())
     weights = {
         name: value.cpu().clone().contiguous()

@@ -1,5 +1,5 @@
-"""Trains the weights that a cell asks for, in a child of `bench train` or `bench run`, or in one of
-the processes that accelerate's launcher or torchrun starts.
+"""Trains the weights of a cell, in a child of `bench train` or `bench run`, or in one of the
+processes that accelerate's launcher or torchrun starts.
 
 Everything in a step is a function of its number: its rows and its random numbers are drawn from
 the seed and the step, so a training that was stopped continues along the same loss curve.
@@ -38,7 +38,7 @@ from methods.base import Layer, SequenceInfo
 
 LOG = "log.jsonl"
 LOSS_SMOOTHING = 0.05
-"""Weight of the latest loss in the average that is shown."""
+"""Weight of the latest loss in the displayed average."""
 
 
 class Diverged(RunError):
@@ -53,8 +53,8 @@ def measure(request: dict[str, Any], report: Progress) -> dict[str, Any]:
 
 
 def train(cell: Cell, report: Progress) -> dict[str, Any]:
-    """The card of the cell's checkpoint, which is trained unless it is there. Raises Unsupported
-    with the method's reason, RequestError, Diverged or DiskFull."""
+    """The card of the cell's checkpoint, which is trained unless it exists. Raises Unsupported with
+    the method's reason, RequestError, Diverged or DiskFull."""
     assert cell.recipe is not None
     folder = Path(cell.model["path"])
     folder.mkdir(parents=True, exist_ok=True)
@@ -71,12 +71,12 @@ def train(cell: Cell, report: Progress) -> dict[str, Any]:
         if card is None:
             card = Trainer(cell, folder, accelerator, report).run()
         accelerator.wait_for_everyone()
-    accelerator.end_training()  # a gloo thread at work while the interpreter ends aborts it
+    accelerator.end_training()  # a running gloo thread would abort the interpreter at its end
     return card
 
 
 class FamilyModule(nn.Module):
-    """A family as a module, which torch's data parallelism wraps."""
+    """A family as a module, for torch's data parallelism."""
 
     def __init__(self, family: Family, smoothing: float) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class Trainer:
         self.optimizer = adamw(self.family.model, self.recipe)
         module = FamilyModule(self.family, self.recipe["label_smoothing"])
         self.model, self.prepared_optimizer = accelerator.prepare(module, self.optimizer)
-        # Equal for equal runs, resumed or not; what differs from run to run is in `spent`.
+        # Equal for equal runs, resumed or not; values that differ between runs are in `spent`.
         self.state: dict[str, Any] = {"step": 0, "best": None, "best_step": 0, "worse": 0}
         self.spent = {"wall_ns": 0, "tokens": 0, "log_bytes": 0}
         self.save_due = False
@@ -132,7 +132,7 @@ class Trainer:
                 state_file, self.family.model, self.optimizer, self.accelerator.scaler
             )
         if self.accelerator.is_main_process and (self.folder / LOG).exists():
-            # Steps after the restored one run and are logged again.
+            # Steps after the restored one are run and logged again.
             os.truncate(self.folder / LOG, self.spent["log_bytes"])
         self.accelerator.wait_for_everyone()
         total, patience = self.total, self.recipe["patience"]
@@ -188,7 +188,7 @@ class Trainer:
             )
             advice = "a smaller recipe.lr or recipe.clip may help"
             raise Diverged(f"the loss is {loss} at step {step + 1}; {kept}; {advice}")
-        if self.save_due:  # only a finite loss shows that the weights are good
+        if self.save_due:  # only a finite loss shows that the weights are valid
             self._save()
         if self.recipe["clip"]:
             accelerator.clip_grad_norm_(self.model.parameters(), self.recipe["clip"])
@@ -197,8 +197,8 @@ class Trainer:
 
     @torch.no_grad()
     def _evaluate(self) -> None:
-        """Score the dev rows: minus the loss where answers are texts, else accuracy. Weights with
-        the best score so far are saved."""
+        """Score the dev rows: minus the loss if answers are texts, else accuracy. Weights with the
+        best score so far are saved."""
         self.model.eval()
         rows, size = sorted(self.dev_rows.rows, key=characters), self.recipe["batch"] // self.parts
         own = rows[self.accelerator.process_index :: self.accelerator.num_processes]
@@ -323,7 +323,7 @@ class CheckpointedMethod(Wrapped):
 
 
 PARTS = ("from_normed", "before_norm")
-"""What a method may run of a layer instead of the whole."""
+"""Parts of a layer that a method may run instead of the whole layer."""
 
 
 class CheckpointedLayer:

@@ -1,4 +1,4 @@
-"""An extension of griffe: docstrings' columns of names and meanings as lists in Markdown."""
+"""An extension of griffe: shows columns of names and meanings in docstrings as Markdown lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A hook of mkdocs: pages written for GitHub, for Python-Markdown.
+"""A hook of mkdocs: converts pages written for GitHub for Python-Markdown.
 
 GitHub begins a list without a blank line before it and nests one by two columns; Python-Markdown
 needs the line and four columns.
@@ -18,7 +18,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def rewritten(text: str) -> str:
-    """The text with lists that both kinds of Markdown read alike; code stays unchanged."""
+    """The text with lists that mean the same in both kinds of Markdown; code stays unchanged."""
     lines: list[str] = []
     fenced = in_list = False
     for line in text.splitlines():

@@ -18,7 +18,7 @@ from methods.base import AttentionCall, Method
 class Entropy(Wrapped):
     """A wrapper around a method, by default exact attention. `nats` has for each layer the entropy
     of exact attention on the same queries and keys: [H], the mean over the tokens of one text
-    without padding, or of its last token alone (which in a causal model predicts the answer)."""
+    without padding, or only of its last token (which in a causal model predicts the answer)."""
 
     method: Method = field(default_factory=Method)
     last: bool = False
@@ -35,7 +35,7 @@ class Entropy(Wrapped):
 
 
 def entropies(cell: Cell, rows: int) -> tuple[Tensor, Tensor]:
-    """Of the cell's first rows: [rows, layers, H] in nats, and their tokens [rows]."""
+    """Entropies of the cell's first rows: [rows, layers, H] in nats, and their tokens [rows]."""
     method, task = arms.method_of(cell), cell.build_task()
     family = arms.load(cell, method)
     causal = family.workload(cell.length, 1).causal

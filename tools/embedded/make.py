@@ -1,6 +1,6 @@
 """Train and score the embedded models again, all or those named: `make embedded`.
 
-Each is made in a folder of its own and moved to OUT once it is trained and scored; a model that is
+Each is made in a separate folder and moved to OUT once it is trained and scored; a model that is
 in OUT is not made again. A recipe that starts from another model's weights takes those in OUT, or
 else the shipped ones.
 """
@@ -27,14 +27,14 @@ def main(*arguments: str) -> None:
     for name in options.names:
         if name not in available:
             raise unknown("recipe", name, available)
-    # Recipes that others start from come first.
+    # Recipes come first if others start from them.
     parts = {name: recipes.read(recipes.path(name)) for name in options.names or available}
     for name in sorted(parts, key=lambda name: ("start" in parts[name], name)):
         make(recipes.path(name), parts[name], options)
 
 
 def make(path: str, recipe: Any, options: argparse.Namespace) -> None:
-    """Train, score and move one recipe's model. Raises RequestError where OUT has it from another
+    """Train, score and move one recipe's model. Raises RequestError if OUT has it with another
     share."""
     out, share = options.out, options.share
     target = out / Path(recipe.out).name

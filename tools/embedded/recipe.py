@@ -1,6 +1,6 @@
-"""The recipes of embedded models, tools/embedded/recipes/*.yaml, and what a command may change in
-one: `out=DIR`, `start=DIR`, `seed=1`, `processes=1`; `share=0.02` trains and scores so much of it,
-for a try."""
+"""The recipes of embedded models, tools/embedded/recipes/*.yaml, and the values that a command may
+change: `out=DIR`, `start=DIR`, `seed=1`, `processes=1`; `share=0.02` trains and scores only this
+share, as a test."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def run(main: Callable[..., None], arguments: Sequence[str]) -> None:
 
 
 def card(recipe: Any, path: str, start: Path, seconds: float) -> DictConfig:
-    """What a training says of itself, before it is scored. `training` is as a row has it
+    """The card of a training, before it is scored. `training` has the form of a row's
     (bench.request.weights); its steps aren't counted."""
     share = {"share": recipe.share} if recipe.get("share", 1) != 1 else {}
     source = {"recipe": path, "start": str(start), "seed": recipe.seed}
@@ -78,8 +78,8 @@ def card(recipe: Any, path: str, start: Path, seconds: float) -> DictConfig:
 
 
 def _shrink(recipe: Any, share: float) -> None:
-    """Keep this share of every stage's minutes and of every check's rows; where no size has a row
-    left, one row of the first."""
+    """Keep this share of every stage's minutes and of every check's rows; if no size has a row
+    left, one row of the first size."""
     for stage in recipe.stages:
         stage.minutes *= share
     for check in recipe.get("check", []):

@@ -1,9 +1,9 @@
 """Score an embedded model: `python -m tools.embedded.score RECIPE [NAME=VALUE]`.
 
-Each block of `check` in a recipe is a request to `bench run` (`request`) that is measured with
-each of some methods (`methods`) at each of some sizes (`rows`: size → number of rows; `by` is the
-word of the request that takes the size). Scores are added to the model's card.yaml one by one, and
-the entropy of attention for the sizes in `entropy_rows`, on so many rows.
+Each block of `check` in a recipe is a request to `bench run` (`request`) that is measured with each
+of some methods (`methods`) at each of some sizes (`rows`: size → number of rows; `by` is the name
+in the request that takes the size). Scores are added to the model's card.yaml one by one, and the
+entropy of attention for the sizes in `entropy_rows`, on the given numbers of rows.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tools.embedded.entropy import entropies
 
 
 def figures(cell: Cell, results: Path | str) -> dict[str, Any]:
-    """The quality of a cell as its row would have it: the metric with its interval, the number of
-    rows, and the score of the best constant answer. Predictions are kept under `results`. Raises
-    RunError when there are none."""
+    """The quality of a cell as in its row: the metric with its interval, the number of rows, and
+    the score of the best constant answer. Predictions are kept under `results`. Raises RunError
+    when there are none."""
     run = cell_run.CellRun(cell, Path(results), stages.TRAINING_DEADLINE_S)
     outcome = stages.predicted(run, "quality")
     if outcome.status != Status.OK:

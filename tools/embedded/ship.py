@@ -1,5 +1,6 @@
-"""Ship a model that `bench train` made: `python -m tools.embedded.ship FOLDER WORDS`, in the words
-of its training. Weights and config go into FOLDER with a card: recipe, data, seed, cost, score."""
+"""Ship a model that `bench train` made: `python -m tools.embedded.ship FOLDER WORDS`, with the
+arguments of its training. Weights and config go into FOLDER with a card: recipe, data, seed, cost,
+score."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ ENTROPY_ROWS = 64
 
 
 def even_shares(cell: Cell) -> list[float]:
-    """The entropy of each layer's attention as a share of what uniform attention has: the mean over
+    """The entropy of each layer's attention as a share of that of uniform attention: the mean over
     heads and over some of the cell's rows."""
     nats, tokens = entropies(cell, ENTROPY_ROWS)
     shares: Any = nats / tokens.log()[:, None, None]

@@ -1,9 +1,9 @@
-"""Which tasks an embedded model reads: `python -m tools.embedded.survey MODEL [TASK ...]`.
+"""Finds the tasks that an embedded model reads: `python -m tools.embedded.survey MODEL [TASK ...]`.
 
 Vanilla is scored on 16 embedded rows of 1,024 tokens of each task, and the scores are written to
-the field `tasks` of the model's card, which `bench ls tasks` reads. A task may have words of a
-request with it ("hotpotqa task.form=roberta", "lra_listops n=128"). Without tasks: all that have
-embedded rows and are answered as the model answers.
+the field `tasks` of the model's card, which `bench ls tasks` reads. A task may come with arguments
+of a request ("hotpotqa task.form=roberta", "lra_listops n=128"). Without tasks: all that have
+embedded rows and take the model's kind of answers.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def answered_by(model: str) -> list[str]:
 
 
 def add(card: Path, task: str, found: dict[str, Any]) -> None:
-    """Write a task's score as a line at the end of a card. Its other lines stay as they are."""
+    """Write a task's score as a line at the end of a card. Its other lines stay unchanged."""
     head = f"\n{answering.FIELD}:\n"
     before, found_head, after = card.read_text().rstrip().partition(head)
     about = "" if found_head else f"\n{ABOUT}"

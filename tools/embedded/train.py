@@ -1,8 +1,8 @@
 """Train an embedded model on generated rows: `python -m tools.embedded.train RECIPE [NAME=VALUE]`.
 
 A recipe (tools/embedded/recipes/*.yaml) gives the rows, the first weights, the method, the
-objective (tools.embedded.objectives) and the stages of a curriculum; tools.embedded.recipe says
-which values may be changed. Progress is saved once a minute, and the same command resumes from
+objective (tools.embedded.objectives) and the stages of a curriculum; tools.embedded.recipe lists
+the values that may be changed. Progress is saved once a minute, and the same command resumes from
 there. `python -m tools.embedded.score RECIPE` adds scores to the model's card.
 """
 
@@ -32,7 +32,7 @@ SAVE_SECONDS, LOG_SECONDS = 60, 10
 CHECKPOINT = "training.pt"
 
 State = dict[str, Any]
-"""`stage` and `step` that come next, seconds `in_stage` and in all, and by kind of rows the running
+"""The next `stage` and `step`, seconds `in_stage` and in total, and by kind of rows the running
 share of `right` answers."""
 
 
@@ -54,7 +54,7 @@ def main(path: str, *overrides: str) -> None:
 
 def work(rank: int, path: str, overrides: Sequence[str], rendezvous: str) -> None:
     """One of the recipe's processes, on one thread: on a busy machine processes wait for each
-    other once a step, threads would at every operation."""
+    other once a step, but threads would wait at every operation."""
     recipe = recipes.read(path, overrides)
     processes = recipe.get("processes", 1)
     torch.set_num_threads(1)
@@ -78,9 +78,9 @@ def work(rank: int, path: str, overrides: Sequence[str], rendezvous: str) -> Non
 
 
 def run_stages(recipe: Any, objective: Objective, path: Path, leads: bool = True) -> State:
-    """Run the stages that are left. A stage ends when the running share of right answers, of the
-    kind of rows that has the smallest, reaches `until`, or after `minutes` of processor time, which
-    other work on the machine doesn't shorten. The process that `leads` prints and saves."""
+    """Run the remaining stages. A stage ends when the running share of right answers, for the kind
+    of rows with the smallest one, reaches `until`, or after `minutes` of processor time, which is
+    independent of other work on the machine. The process that `leads` prints and saves."""
     model = objective.model.train()
     for name, weight in model.named_parameters():
         weight.requires_grad_(not re.search(recipe.frozen, name))
@@ -154,7 +154,7 @@ def _averaged(weights: Sequence[Tensor], figures: Sequence[float]) -> Sequence[f
 
 
 def data_sha256(recipe: Any, objective: Objective) -> str:
-    """Of the first batch of each stage."""
+    """sha256 of the first batch of each stage."""
     digest = hashlib.sha256()
     for stage in recipe.stages:
         _, batch = next(objective.batches(stage, 0))

@@ -1,5 +1,5 @@
-"""Measurements that are no cells: bench recall | spectrum. Each writes one CSV into the folder
-`studies` beside the rows, which the figures read. No torch here: children measure."""
+"""Measurements that aren't cells: bench recall | spectrum. Each writes one CSV for the figures into
+the folder `studies` next to the rows. No torch here: children measure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Recall of k-nearest-neighbour searches against their time (IceFormer, arXiv 2405.02842, Figure
-3), of building the index and running all queries: the searches of the configuration, exact top-k,
-and the libraries that are installed. With the inner product as metric, the keys found are those
-with the largest attention weights."""
+3), for building the index and running all queries: the searches of the configuration, exact top-k,
+and the installed libraries. With the inner product as metric, the keys found are those with the
+largest attention weights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHUNK = 512
 
 class Search(NamedTuple):
     """A k-NN search: `build(keys [n, d])` returns a function from queries [q, d] to the ids of
-    their k nearest keys [q, k], -1 where there are fewer."""
+    their k nearest keys [q, k], -1 if there are fewer."""
 
     name: str
     parameters: dict[str, Any]
@@ -42,7 +42,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     keys, queries, metric = vectors.load(request)
     k, euclid = request["k"], metric == "l2"
     expected = nearest(keys, queries, k, metric)
-    # |q − k|² ranks keys as the inner product of (q, 1) and (k, −|k|²/2) does.
+    # |q − k|² gives the same ranking of keys as the inner product of (q, 1) and (k, −|k|²/2).
     ip_queries = torch.cat((queries, torch.ones(len(queries), 1)), 1) if euclid else queries
     ip_keys = torch.cat((keys, keys.square().sum(1, keepdim=True) / -2), 1) if euclid else keys
     rows = []

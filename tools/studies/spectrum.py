@@ -1,5 +1,5 @@
 """Power spectrum of a model's hidden states by layer (Fourier Transformer, arXiv 2305.15099,
-Figure 1): the share of a layer's input that lies in low frequencies along the sequence."""
+Figure 1): the share of low frequencies along the sequence in a layer's input."""
 
 from __future__ import annotations
 

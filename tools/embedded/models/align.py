@@ -1,8 +1,8 @@
 """Attention heads initialised from examples to compare two words.
 
-Whether an option states what a question's word has retrieved is an inner product that gradients
-find late. Canonical correlation (Hotelling, 1936) of the states at both ends of correct attention
-gives it in closed form.
+An inner product shows whether an option states the fact that a question's word has retrieved, but
+gradients find it late. Canonical correlation (Hotelling, 1936) of the states at both ends of
+correct attention gives it in closed form.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from methods.base import Layer, Method, SequenceInfo
 
 @dataclass(frozen=True)
 class Below(Method):
-    """Vanilla that stops below one layer: its states are that layer's input."""
+    """Vanilla that stops before one layer: its states are that layer's input."""
 
     layer: int
 

@@ -17,10 +17,10 @@ def first_weights(new: Any) -> tuple[Any, Any]:
     """A new model, half of it laid out for neighbours, and its tokenizer.
 
     The first half of a state starts as the token's position, as waves of the lengths in `waves`,
-    the other half as the token. In the encoder the first half of the heads read positions only,
+    the other half as the token. In the encoder the first half of the heads read only positions,
     with queries equal to keys, and so attend to neighbouring tokens: words of one sentence must
-    know each other before the decoder can collect them (`sharpness`: the score of a token's own
-    position). Cross-attention starts as a copier: outputs are transposed values.
+    exchange information before the decoder can collect them (`sharpness`: the score of a token's
+    own position). Cross-attention starts as a copier: outputs are transposed values.
     """
     tokenizer = build_tokenizer(*plugins.load(new.vocabulary)())
     config = BartConfig(
@@ -53,8 +53,8 @@ def first_weights(new: Any) -> tuple[Any, Any]:
 
 
 def waves(n: int, width: int, shortest: float, longest: float) -> Tensor:
-    """[n, width] sines and cosines of n positions, their lengths evenly between two on a log
-    scale."""
+    """[n, width] sines and cosines of n positions, with lengths evenly between `shortest` and
+    `longest` on a log scale."""
     lengths = torch.logspace(math.log10(shortest), math.log10(longest), width // 2)
     angle = 2 * math.pi * torch.arange(n)[:, None] / lengths
     return torch.cat([angle.sin(), angle.cos()], 1)

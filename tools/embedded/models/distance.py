@@ -1,6 +1,6 @@
-"""A comparison of what two words of a question have retrieved, set in closed form.
+"""A comparison of the facts that two words of a question have retrieved, set in closed form.
 
-Gradients find it late, and attention alone can't compute it: an inner product is high for any two
+Gradients find it late, and attention can't compute it itself: an inner product is high for any two
 long states, and a token matches itself best. The distance in canonical coordinates
 (tools.embedded.models.align) shows it: an attention head copies the other word's coordinates, and
 pairs of neurons take the absolute values of the differences. A head of the next layer copies the
@@ -23,7 +23,7 @@ from methods.base import SequenceInfo
 from tools.embedded.models.align import Below, canonical
 
 SHARPNESS, LOUDNESS, STEEPNESS = 30.0, 3.0, 4.0
-EACH_LOUD = 0.5  # of a neuron, of which many say the same
+EACH_LOUD = 0.5  # of one neuron; many neurons have the same output
 RIDGE = 1e-3
 
 
@@ -46,7 +46,7 @@ def look(block: Any, head: int, wanted: Tensor, others: Tensor) -> None:
     along = along / (along @ apart)
     for linear in (attention.query, attention.key):
         linear.weight[rows], linear.bias[rows] = 0, 0
-    # Query and key of equal size: training would soon move a small key that a large query reads.
+    # Query and key of equal size: training would soon move a small key read by a large query.
     gain = (SHARPNESS / attention.scaling) ** 0.5
     attention.query.bias[rows.start] = gain
     attention.key.weight[rows.start] = gain * along
@@ -54,8 +54,8 @@ def look(block: Any, head: int, wanted: Tensor, others: Tensor) -> None:
 
 
 def carry(block: Any, head: int, weight: Tensor, bias: Tensor, to: Tensor) -> None:
-    """Let a head write weight @ state + bias [k] of the token that it attends to along the
-    directions `to` [D, k]."""
+    """Let a head write weight @ state + bias [k] of the attended token along the directions `to`
+    [D, k]."""
     attention, rows = block.attention.self, _rows(block, head)
     out = block.attention.output.dense.weight
     for whole in (attention.value.weight[rows], attention.value.bias[rows], out[:, rows]):
@@ -87,8 +87,8 @@ def begin(both: Any, one: Any, seed: int) -> None:
     """Set a comparison in the model of tools.embedded.objectives.heads.Heads. `one` names the layer
     that compares, one head of it and one of the next layer to overwrite, the places of both words
     in the question, and rows of tools.embedded.rows.marked: `rows` short ones, of which only the
-    questions are read, and few long `texts`, among whose words the heads have to find the
-    question's."""
+    questions are read, and a few long `texts`, in which the heads have to find the question's
+    words."""
     config, kind = both.model.config, both.model.heads["kind"]
     size = config.hidden_size // config.num_attention_heads
     here, after = both.span.layers[one.layer], both.span.layers[one.layer + 1]

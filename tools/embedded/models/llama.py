@@ -29,8 +29,8 @@ def build_tokenizer(words: list[str]) -> Any:
 
 def looking_back(windows: Tensor, frequencies: Tensor, distances: int, steps: int) -> Tensor:
     """Queries [H, 2·F] that, over keys of ones and then zeros, look back by the distances of
-    windows [H, 2] (lowest and highest), of so many: a rotary score of constant queries and keys
-    is a sum of waves in the distance, whose amplitudes are fitted here."""
+    windows [H, 2] (lowest and highest), out of `distances`: a rotary score of constant queries and
+    keys is a sum of waves in the distance, whose amplitudes are fitted here."""
     phase = torch.arange(distances)[:, None] * frequencies
     waves = torch.cat((phase.cos(), -phase.sin()), 1)
     distance = torch.arange(distances)
@@ -54,8 +54,8 @@ def looking_back(windows: Tensor, frequencies: Tensor, distances: int, steps: in
 def first_weights(new: Any) -> tuple[Any, Any]:
     """A new model, its attention laid out for retrieval, and its tokenizer.
 
-    Retrieval by content needs tokens that encode what precedes them and attend to similar tokens;
-    training alone stays on a plateau for long before. At first each part has its own dimensions of
+    Retrieval by content needs tokens that encode the tokens before them and attend to similar ones;
+    training alone stays on a plateau for a long time. At first each part has its own dimensions of
     the hidden state: words that name lines (`names` of them), other tokens (`marks`), the tokens
     one, two, … before (`back` each, one head of the first layer for each), and the names in a
     `window` of distances (one more head). In the last layer a query reads its own token and those
@@ -89,8 +89,8 @@ def first_weights(new: Any) -> tuple[Any, Any]:
 
 
 def place(table: Tensor, tokens: Tensor, new: Any) -> None:
-    """Embeddings of length 1 or so: those of `tokens` [words, forms] in the dimensions for names,
-    the same in each form, and all others in those for marks."""
+    """Sets embeddings of length 1 or so: `tokens` [words, forms] in the dimensions for names, the
+    same for each form, and all other tokens in those for marks."""
     table.zero_()
     table[:, : new.marks] = torch.randn(len(table), new.marks) / new.marks**0.5
     table[tokens] = 0
@@ -99,7 +99,7 @@ def place(table: Tensor, tokens: Tensor, new: Any) -> None:
 
 
 def look_back(attention: Any, queries: Tensor) -> None:
-    """The first heads get the queries [H, d] of `looking_back`, whatever the token."""
+    """Sets the queries [H, d] of `looking_back` in the first heads, the same for all tokens."""
     size, placed = attention.head_dim, queries.numel()
     key = (size**0.5 * queries.square().mean().sqrt()).sqrt()
     keys = torch.tensor([key, 0.0]).repeat_interleave(size // 2)
@@ -110,8 +110,8 @@ def look_back(attention: Any, queries: Tensor) -> None:
 
 
 def copy_tokens(attention: Any, width: int, new: Any) -> list[Tensor]:
-    """The first heads copy what they attend to. Returns how to read the parts of the hidden state,
-    each [dimensions, D]: the token itself as a head copies it, the tokens before it, the names."""
+    """Lets the first heads copy the attended tokens. Returns projections to the parts of the hidden
+    state, each [dimensions, D]: the token as a head copies it, the tokens before it, the names."""
     size, own = attention.head_dim, new.marks + new.names
     # A normed token has length √D.
     mark = torch.zeros(new.back, width)
@@ -134,8 +134,8 @@ def copy_tokens(attention: Any, width: int, new: Any) -> list[Tensor]:
 
 
 def retrieve(attention: Any, reads: list[Tensor], new: Any, frequencies: Tensor) -> None:
-    """Each head attends to what followed these tokens in a line of this name, in the dimensions
-    that rotate too slowly to encode distances, and copies it."""
+    """Lets each head attend to the token that followed these tokens in a line of this name, in the
+    dimensions that rotate too slowly to encode distances, and copy it."""
     *tokens, name = reads
     size = attention.head_dim
     still = (frequencies < new.still).nonzero()[:, 0]
@@ -162,7 +162,7 @@ def retrieve(attention: Any, reads: list[Tensor], new: Any, frequencies: Tensor)
 @dataclass(frozen=True)
 class Nearby(Method):
     """Vanilla for a model whose layers attend only to the last few tokens: a token reads at least
-    `size` tokens and at most twice as many. For training."""
+    `size` and at most 2 · `size` tokens. For training."""
 
     size: int = 64
 

@@ -15,7 +15,7 @@ from bench.models.heads import RobertaForChoice, RobertaForSpan, RobertaWithHead
 from bench.request import plugins
 from tools.embedded.models.tokenizer import build_tokenizer
 
-DRAWS = 4096  # of frequencies, of which the best are kept
+DRAWS = 4096  # sets of frequencies, of which the best is kept
 
 
 class RobertaForBoth(RobertaWithHeads):
@@ -27,14 +27,14 @@ class RobertaForBoth(RobertaWithHeads):
 def first_weights(new: Any) -> tuple[Any, Any]:
     """A new model, its attention laid out for retrieval, and its tokenizer.
 
-    Positions are waves in dimensions of their own, with frequencies whose sum of cosines has one
-    peak within the table: a head whose query is the key rotated by j steps attends to the token j
-    places ahead, and to no other. In the first layer such heads (`shifts`) write each token's
-    neighbours, one word code each, into dimensions of their own. In the next layers heads start by
+    Positions are waves in separate dimensions, with frequencies whose sum of cosines has one peak
+    within the table: a head whose query is the key rotated by j steps attends to the token j places
+    ahead, and to no other. In the first layer such heads (`shifts`) write each token's neighbours,
+    one word code each, into separate dimensions. In the next layers heads start by
     matching one of these codes with another (`matches`: for each layer, lists of [code of the
     query, of the key] that a head sums; 0 is the token's own word, -2 the second one before it,
-    "1.3" what head 3 of layer 1 has read), so that a word retrieves what stands beside the same
-    word elsewhere (an induction head). A match {shift: j} is a head of positions again.
+    "1.3" the code that head 3 of layer 1 has read), so that a word retrieves the neighbour of the
+    same word elsewhere (an induction head). A match {shift: j} is a head of positions again.
     """
     tokenizer = build_tokenizer(*plugins.load(new.vocabulary)())
     tokenizer.add_tokens(list(new.marks), special_tokens=True)
@@ -59,8 +59,8 @@ def first_weights(new: Any) -> tuple[Any, Any]:
 
 
 def frequencies(count: int, length: int, draws: int = DRAWS) -> tuple[Tensor, float]:
-    """Of `draws` random sets of frequencies [count] the one whose mean of cosines has the smallest
-    maximum over the distances 1 … length, and how far below 1 that is."""
+    """The set of frequencies [count], out of `draws` random ones, whose mean of cosines has the
+    smallest maximum over the distances 1 … length, and how far below 1 this maximum is."""
     distance = torch.arange(1.0, length + 1)
     best, low = torch.zeros(count), 1.0
     for _ in range(draws):
@@ -72,8 +72,8 @@ def frequencies(count: int, length: int, draws: int = DRAWS) -> tuple[Tensor, fl
 
 
 class _Layout:
-    """Dimensions of the hidden state: waves of positions, the word, and what each head of the first
-    layer that looks back reads. A code has a head's size."""
+    """Dimensions of the hidden state: waves of positions, the word, and the code that each shifted
+    head of the first layer reads. A code has a head's size."""
 
     def __init__(self, model: Any, config: Any, new: Any) -> None:
         self.model, self.config, self.new = model, config, new
@@ -98,7 +98,7 @@ class _Layout:
                 linear.weight[: self.size] = 0  # no layer changes positions
         hidden = self.model.embeddings(torch.randint(len(words), (1, 256)))
         for number, layer in enumerate(layers):
-            # Layer norms rescale the waves, and so how sharp a head of positions is.
+            # Layer norms rescale the waves, and with them the sharpness of a head of positions.
             self.energy = hidden[..., : self.size].square().sum(-1).mean().item()
             if number == 0:
                 self._shifts(layer, list(new.shifts))
@@ -119,13 +119,13 @@ class _Layout:
             self.places[shift] = write
 
     def _anywhere(self) -> Tensor:
-        """A code's place across all dimensions but those of positions, [size, hidden]."""
+        """A code's place across all dimensions except those of positions, [size, hidden]."""
         drawn = torch.randn(self.config.hidden_size, self.size) * self.free[:, None]
         place: Tensor = torch.linalg.qr(drawn).Q.t()
         return place
 
     def _look(self, layer: Any, head: int, shift: int) -> None:
-        """Attention to the token `shift` places ahead: the query is rotated by as many steps."""
+        """Attention to the token `shift` places ahead: the query is rotated by `shift` steps."""
         attention = layer.attention.self
         rows = slice(head * self.size, (head + 1) * self.size)
         half = self.size // 2

@@ -20,7 +20,7 @@ def first_weights(new: Any) -> tuple[Any, Any]:
     """A new model, its attention laid out for retrieval, and its tokenizer.
 
     Retrieval by content needs tokens that encode their neighbours and attend to similar tokens;
-    training alone stays on a plateau for long before. So each encoder head starts with a window of
+    training alone stays on a plateau for a long time. So each encoder head starts with a window of
     distances (`heads`; elsewhere its bias is -`sharpness`). Windows of one token come first, have
     no queries, and in the first layer outputs `loudness` times larger than usual. In other heads
     queries start equal to keys, in the decoder also outputs to transposed values (mimetic
@@ -74,8 +74,8 @@ class HeadBias:
 
 @dataclass(frozen=True)
 class Shifted(Method):
-    """Vanilla for a model whose first heads have no queries and a bias with which head i attends to
-    the token i+1 before, and to no other: the values shifted, to within n·exp(-sharpness), at a
+    """Vanilla for a model whose first heads have no queries and a bias with which head i attends
+    only to the token i+1 places before: its values are shifted, to within n·exp(-sharpness), at a
     fraction of the cost. Those queries get no gradient and stay zero. For training."""
 
     back: int = 5

@@ -1,4 +1,4 @@
-"""The tokenizers of the embedded models: a generator's words, and pieces for other text."""
+"""The tokenizers of the embedded models, with a generator's words, and pieces for other text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an embedded model is trained for: how rows become batches, and batches a loss."""
+"""Training objectives of embedded models: from rows to batches, and from batches to a loss."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from methods.base import Method
 
 
 class Objective:
-    """A model that a recipe trains, and how. Subclasses provide `batches` and `loss`.
+    """A model that a recipe trains, and its objective. Subclasses provide `batches` and `loss`.
 
     model         the Hugging Face module
     tokenizer     its tokenizer
     method        the method that is in the model in the present stage
-    right_weight  the weight of a new batch in the running share of right answers
+    right_weight  weight of a new batch in the running share of right answers
     """
 
     right_weight = 0.03
@@ -43,8 +43,8 @@ class Objective:
 
     def loss(self, batch: Any, guidance: float) -> tuple[Tensor, float]:
         """The loss, a scalar, and the share of right answers. `guidance` is the weight of the part
-        of the loss that says where attention should look: without it, models stay on a plateau for
-        long before they retrieve by content."""
+        of the loss that guides attention: without it, models stay on a plateau for a long time
+        before they retrieve by content."""
         raise NotImplementedError
 
 
@@ -66,7 +66,7 @@ class Generated(Objective):
         self.family.method = self.method
 
     def batches(self, stage: Any, step: int) -> Iterator[tuple[str, Any]]:
-        """In the share `stage.single` of the batches a row asks a single question."""
+        """As in `Objective`; in the share `stage.single` of the batches, rows ask one question."""
         while True:
             options = dict(stage.pair)
             if step * stage.single % 1 + stage.single >= 1:

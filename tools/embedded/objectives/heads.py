@@ -1,5 +1,5 @@
-"""An encoder with a span and a choice head, on rows that mark answers and where attention should
-look (tools.embedded.rows.marked)."""
+"""An encoder with a span and a choice head, on rows that mark answers and targets of attention
+(tools.embedded.rows.marked)."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Heads(Objective):
             query, document = coded.input_ids[2 * at : 2 * at + 2]
             ids[at, : len(query) + len(document)] = torch.tensor(query + document)
             vip[at, : len(query)] = True
-            token = [0] * (len(row.query) + len(row.document))  # of each character
+            token = [0] * (len(row.query) + len(row.document))  # for each character
             for part, shift, first in ((0, 0, 0), (1, len(row.query), len(query))):
                 for number, (begin, end) in enumerate(coded.offset_mapping[2 * at + part]):
                     token[shift + begin : shift + end] = [first + number] * (end - begin)
@@ -123,7 +123,7 @@ class Heads(Objective):
         return self.span.encode(batch.ids, SequenceInfo())
 
     def loss(self, batch: Batch, guidance: float) -> tuple[Tensor, float]:
-        """The share is of rows whose answer is right, and of answers where a row has several."""
+        """The share is that of rows with a right answer; if a row has several, that of answers."""
         guided = Guided(self.method, batch.looks if guidance else None)
         self.span.method = self.choice.method = guided
         sequence = SequenceInfo(vip=batch.vip)
@@ -147,7 +147,7 @@ class Heads(Objective):
         row, ends = batch.ends[:, 0], batch.ends[:, 1:]
         logits = self.span._ends(hidden, batch.ids, sequence)[row]  # [c, 2, n]
         loss = loss + cross_entropy(logits.flatten(0, 1), ends.flatten())
-        if len(row) > len(row.unique()):  # right is what comes among a row's so many first
+        if len(row) > len(row.unique()):  # right: among the n best of a row with n answers
             most = int(torch.bincount(row).max())
             first = (logits.topk(most, -1).indices == ends[..., None]).any(-1)
             return loss, first.all(-1).float().mean()
@@ -158,8 +158,8 @@ class Heads(Objective):
 
 class Guided(Method):
     """Another method, for layers that see every token. `missed` is the mean of -log of the
-    attention weight from a look's start to its end: of the mean over heads, or of each of the heads
-    that the look names."""
+    attention weight from a look's start to its end: the mean weight over heads, or the weight of
+    each head that the look names."""
 
     def __init__(self, inner: Method, looks: Tensor | None) -> None:
         self.inner, self.looks = inner, looks
@@ -182,9 +182,9 @@ class Guided(Method):
 
 
 def _missed(layer: Layer, hidden: Tensor, looks: Tensor) -> Tensor:
-    """-log of the weight of each of a layer's looks, from the states that it reads."""
+    """-log of the weight of each of a layer's looks, from the states that the layer reads."""
     row, start, end = looks[:, 0], looks[:, 2], looks[:, 3]
-    place = torch.zeros_like(row)  # of a look among those of its row
+    place = torch.zeros_like(row)  # index of a look among those of its row
     for one in row.unique():
         place[row == one] = torch.arange(int((row == one).sum()))
     starts = torch.zeros(len(hidden), int(place.max()) + 1, dtype=torch.long)

@@ -16,16 +16,16 @@ from methods.base import SequenceInfo
 from tools.embedded.objectives.base import Generated
 
 NUMBER = re.compile(r"\b(?=[a-f]*\d)[\da-f-]+")
-"""What a text is read for: numbers and UUIDs."""
+"""Parts of a text that may be asked for: numbers and UUIDs."""
 READING = 8
-"""Places in a row's text from which attention is asked to look at all numbers before, and the last
-places of a question from which it is asked to look at the answer."""
+"""Places in a row's text from which attention is guided to all numbers before, and the last places
+of a question from which it is guided to the answer."""
 
 
 class Batch(NamedTuple):
     """Ids [B, n]; the answers' tokens [c, 4] int64: row, the place from which the token is
-    predicted, the token, the place that it is copied from; places where the model only reads [r, 2]
-    int64: row and place; and for each of these the places that it should look at [r, n]."""
+    predicted, the token, the place from which it is copied; places where the model only reads
+    [r, 2] int64: row and place; and for each of these the places to look at [r, n]."""
 
     ids: Tensor
     answers: Tensor
@@ -34,10 +34,10 @@ class Batch(NamedTuple):
 
 
 class Lines(Generated):
-    """Cross-entropy of the answers alone. Guidance asks the last layer to look at the token to
-    copy. While the model reads, guidance asks it to look at what it may be asked for: all numbers
-    of the text, and at the end of a question the whole answer. Methods that evict what nobody
-    looked at count on it."""
+    """Cross-entropy of the answers only. Guidance makes the last layer look at the token to copy.
+    While the model reads, it makes the layer look at possible answers: all numbers of the text, and
+    at the end of a question the whole answer. Methods that evict entries without attention rely on
+    this."""
 
     def rows_in_a_batch(self, stage: Any) -> int:
         return int(stage.rows)
@@ -54,7 +54,7 @@ class Lines(Generated):
         sights: list[Sequence[int]] = []
         for row, questions in enumerate(rows):
             ids: list[int] = []
-            token_at: dict[int, int] = {}  # of the first text: where a token begins → its place
+            token_at: dict[int, int] = {}  # in the first text: start of a token → its place
             for question in questions:
                 text = self.tokenizer(
                     question.text, add_special_tokens=not ids, return_offsets_mapping=True
@@ -86,7 +86,7 @@ class Lines(Generated):
         return Batch(torch.tensor(padded), torch.tensor(answers), torch.tensor(reads), looks)
 
     def loss(self, batch: Batch, guidance: float) -> tuple[Tensor, float]:
-        """The share is of the answers' tokens."""
+        """The share is that of the answers' tokens."""
         _, _, token, source = batch.answers.unbind(1)
         hidden, sequence = self.model.model.embed_tokens(batch.ids), SequenceInfo(causal=True)
         *before, last = self.family.layers
@@ -117,8 +117,8 @@ def _numbers(text: str, token_at: dict[int, int]) -> list[int]:
 
 
 def at_places(layer: Any, hidden: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-    """A layer evaluated at c places [c, 2] (row and place), which is all that is needed of the last
-    one: hidden states [c, D] after it, and attention weights [c, H, n]."""
+    """A layer evaluated only at c places [c, 2] (row and place), enough for the last layer: hidden
+    states [c, D] after it, and attention weights [c, H, n]."""
     block, attention = layer.block, layer.block.self_attn
     value = attention.v_proj(block.input_layernorm(hidden))
     values = heads(value, attention.head_dim)

@@ -18,8 +18,8 @@ EOS = 1
 
 class Batch(NamedTuple):
     """Ids [B, n], VIP mask [B, n], target [B, t] (-100 is ignored), and copies [c, 4] int64: row,
-    token of the target, the token that ends its question (or the next), the token that it is
-    copied from. A token that stands in several places has a copy for each."""
+    token of the target, the token that ends its question (or the next), the token from which it is
+    copied. A token that is in several places has a copy for each."""
 
     ids: Tensor
     vip: Tensor
@@ -28,8 +28,8 @@ class Batch(NamedTuple):
 
 
 class Pairs(Generated):
-    """Cross-entropy of the answers. Guidance asks the decoder's first layer to look at the
-    question, and its last layer at the words to copy."""
+    """Cross-entropy of the answers. Guidance makes the decoder's first layer look at the question,
+    and its last layer at the words to copy."""
 
     def rows_in_a_batch(self, stage: Any) -> int:
         return max(1, int(stage.batch_tokens // stage.pair.tokens))
@@ -50,8 +50,8 @@ class Pairs(Generated):
         return Batch(ids, vip, target, torch.tensor(copies))
 
     def loss(self, batch: Batch, guidance: float) -> tuple[Tensor, float]:
-        """The share is of copied tokens."""
-        self.model.get_decoder().set_attn_implementation("eager")  # which returns its weights
+        """The share is that of copied tokens."""
+        self.model.get_decoder().set_attn_implementation("eager")  # returns its weights
         states = self.family.encode(batch.ids, SequenceInfo(vip=batch.vip))
         output = self.model(
             encoder_outputs=BaseModelOutput(states),
@@ -70,7 +70,7 @@ class Pairs(Generated):
 
 
 class PairsWithBlocks(Pairs):
-    """The same with a method that chooses blocks to read and takes `needed` and `missed`
+    """As `Pairs`, with a method that chooses blocks to read and takes `needed` and `missed`
     (methods.vcc.block_supervision): no gradient of the answers reaches that choice, so guidance
     adds the loss of the choice itself."""
 

@@ -15,10 +15,10 @@ STYLE = "LRT-NL"
 
 
 class Question(NamedTuple):
-    """One question and its answer. `text` precedes the answer: of a row's first question the whole
-    prompt, of the others the question alone, or nothing where an answer goes on. `source` is the
-    character of the first text where the answer stands in the record. `closing` is what follows the
-    answer; None is the end."""
+    """One question and its answer. `text` precedes the answer: for a row's first question the whole
+    prompt, for others only the question, or nothing if an answer continues. `source` is the index
+    of the answer's first character in the first text. `closing` is the text after the answer; None
+    is the end."""
 
     text: str
     answer: str

@@ -1,5 +1,5 @@
 """Training rows of the causal model whose answer is a list: RULER's tasks of several keys or
-values, of frequent words and of chains of variables, each with the prompt of the task itself."""
+values, of frequent words and of chains of variables, each with the prompt of its task."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tasks.generators import ruler, seeds
 from tools.embedded.rows.line_pairs import Question
 
 MORE = ","
-"""Said in place of the end after an item that is followed by another."""
+"""Text after an item that is followed by another, in place of the end."""
 UNIT_TOKENS = {
     "niah_multivalue": (150, 14), "niah_multiquery": (200, 14), "niah_multikey_3": (150, 90),
     "vt": (520, 25), "cwe": (740, 5), "fwe": (420, 24),
 }  # fmt: skip
-"""Of a prompt without units, and of one unit, about."""
+"""Approximate tokens of a prompt without units, and of one unit."""
 LISTS = tuple(UNIT_TOKENS)
 
 
 def asked_list(kind: str, index: int, seed: int, tokens: int) -> list[Question]:
-    """The only question about a text of about so many tokens, in the parts of its answer."""
+    """The only question about a text of about `tokens` tokens, in the parts of its answer."""
     rng = seeds.stream("list pair", kind, seed, index, tokens)
     before, unit = UNIT_TOKENS[kind]
     sample = _sample(kind, rng, tokens)
@@ -43,7 +43,8 @@ def _sample(kind: str, rng: Random, tokens: int) -> Sample:
 
 
 def _needles(prompt: str, sample: Sample) -> list[tuple[str, int, str | None]]:
-    """One value is said alone; several are said each after its key, as a needle says them."""
+    """The items of an answer: a single value alone, several values each after its key, as in a
+    needle."""
     if len(sample.answers) == 1:
         (value,) = sample.answers
         return [(f" {value}", prompt.index(f" {value}."), None)]
@@ -61,8 +62,8 @@ def _needles(prompt: str, sample: Sample) -> list[tuple[str, int, str | None]]:
 def _words(
     kind: str, rng: Random, document: str, sample: Sample
 ) -> list[tuple[str, int, str | None]]:
-    """Words in a row, each copied from one of the places where it stands. A variable is copied
-    from where it gets its value."""
+    """Consecutive words, each copied from one of its places in the text. A variable is copied from
+    the place where it gets its value."""
     parts: list[tuple[str, int, str | None]] = []
     for word in sample.answers:
         before = "VAR" if kind == "vt" else ""

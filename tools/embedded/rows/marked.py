@@ -1,9 +1,9 @@
 """Training rows of the encoder with a span and a choice head: questions about paragraphs and
 stories of the training split, in the forms of HotpotQA and QuALITY.
 
-`looks` say where attention should go to find the answer: a question's word fetches what stands
-beside the same word in the text (once, or twice for two hops), and each choice is compared with
-what was fetched.
+`looks` contain the attention that finds the answer: a question's word fetches the neighbour of the
+same word in the text (once, or twice for two hops), and each choice is compared with the fetched
+word.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tasks.generators.stories import VERSION, compose_with_sources
 from tasks.loading import formats
 
 SPAN = 2
-FETCH, HOP, COMPARE = 1, 2, 3  # the layers whose attention is looked at
-# Heads that compare: named, because otherwise some heads would always look and others never.
+FETCH, HOP, COMPARE = 1, 2, 3  # the layers whose attention is guided
+# Heads that compare: named, because otherwise some heads would always look and others never would.
 OPTION_HEADS, PLACE_HEADS = (3, 5), (5, 6)
 
-# What a question about a story names, in the order of its sources; the last word is looked up.
+# The words that a question about a story names, in the order of its sources; the last is looked up.
 ASKED = (
     re.compile(r"Where (?:is|was) the (.+) at (?:the end|first)\?"),
     re.compile(r"Who gave the (.+) to .+\?"),
@@ -31,8 +31,8 @@ ASKED = (
 
 
 class Look(NamedTuple):
-    """A layer that should attend from one character of a row to another, in query and document as
-    one text: with any of its heads, or with each in the range `heads`."""
+    """A layer that should attend from one character of a row to another, where query and document
+    are one text: with any of its heads, or with each in the range `heads`."""
 
     layer: int
     start: int
@@ -55,7 +55,7 @@ class Marked(NamedTuple):
 
 def paragraphs(index: int, seed: int, tokens: int, facts: int, questions: int = 1) -> Marked:
     """A row of HotpotQA's form (tasks.generators.linked_paragraphs). Several questions in a row,
-    which only training has, all ask for a place; a single one may ask for yes or no."""
+    which occur only in training, all ask for a place; a single one may ask for yes or no."""
     rng = stream("marked paragraphs", seed, index, tokens, facts, questions)
     compares = questions == 1 and index % 2 == 1
     told, texts = linked_paragraphs.linked_facts(

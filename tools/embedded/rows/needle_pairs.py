@@ -15,7 +15,7 @@ from tools.embedded.rows.line_pairs import Question
 
 LINE_TOKENS = 15
 UNIT_TOKENS = {"noise": 26, "prose": 14, "needles": 24}
-"""Of one unit of each haystack, about."""
+"""Approximate tokens of one unit of each haystack."""
 NIAH = [
     name
     for name, kind in ruler.NIAH.items()
@@ -28,7 +28,7 @@ KINDS = ("lines", *NIAH, *HIDDEN)
 def asked(
     index: int, seed: int, tokens: int, questions: int, kinds: Sequence[str] = KINDS
 ) -> list[Question]:
-    """Questions about one text of about so many tokens, in turn of one of the kinds: KINDS and
+    """Questions about one text of about `tokens` tokens, in turn of each of the kinds KINDS and
     list_pairs.LISTS."""
     kind = kinds[index % len(kinds)]
     if kind in list_pairs.LISTS:
@@ -42,8 +42,8 @@ def asked(
 
 
 def asked_needles(rng: Random, kind: ruler.Needles, tokens: int, questions: int) -> list[Question]:
-    """A haystack with a needle for each question and as many again in half of the texts. Each
-    question asks for one of them."""
+    """A haystack with a needle for each question, and in half of the texts with twice this number.
+    Each question asks for one of them."""
     words = {"kind": kind.value[:-1], "Some": "A", "are": "is", "all": ""}
     keys = line_names.line_names("LRT-NL", "train", rng, None)
 

@@ -1,5 +1,5 @@
-"""Training pairs of the encoder-decoders, of the training split: questions about a story with their
-answers, and texts with their summaries."""
+"""Training pairs of the encoder-decoders, from the training split: questions about a story with
+their answers, and texts with their summaries."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tasks.generators.stories import VERSION, compose_with_sources
 
 
 class Copy(NamedTuple):
-    """Words of an answer that stand in the document. All numbers count characters."""
+    """Words of an answer that are in the document. All numbers count characters."""
 
-    answer: int  # where the words begin in the answer
+    answer: int  # start of the words in the answer
     length: int
-    question: int  # where the question they answer ends; 0: none was asked
-    document: int  # where they begin in the document
+    question: int  # end of the question that they answer; 0: there is none
+    document: int  # start of the words in the document
 
 
 class Pair(NamedTuple):
-    """Input text, output text, and which words of the output are copied from where."""
+    """Input text, output text, and the copied words of the output with their sources."""
 
     query: str
     document: str
