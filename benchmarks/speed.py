@@ -190,7 +190,7 @@ def main() -> None:
     parser.add_argument("--official", type=Path, help="a folder with official codes")
     parser.add_argument("--save", type=Path, metavar="FILE", help="keep the measurements as JSON")
     parser.add_argument("--against", type=Path, nargs="+", default=[], metavar="FILE",
-                        help="measurements to set beside these")  # fmt: skip
+                        help="measurements to compare with")  # fmt: skip
     options = parser.parse_args()
     if options.official:
         sys.path.insert(0, str(options.official.expanduser().resolve()))

@@ -29,14 +29,14 @@ ALONE = "benchmarks of one task"
 FEW = 3
 """Maximum number of benchmarks named for one kind of answers."""
 NOTE = """\
-n is what the benchmark says of itself; tokens the length that it is measured at: a run reads 4,096
-unless length=… says so. Embedded rows are there unless it says "only"; local rows are read with
-data=local data.dir=FOLDER, those of the hub with data=hub after `bench fetch TASK`. hub? is one
-whose commit and files nobody has checked yet: `bench fetch --probe` does. What each task is says
-`bench ls`. model=embedded takes the shipped model of a task; any checkpoint of these families
-answers too. Read: yes where vanilla with the shipped weights scores above the best constant answer
-on a few embedded rows (card.yaml has the scores); no where it is at chance, so that these rows tell
-no methods apart; – where it was not tried."""
+n: rows of the official splits. tokens: the length at which the benchmark is measured; a run reads
+4,096 unless it is given length=… Embedded rows exist unless the column has "only". Local rows are
+read with data=local data.dir=FOLDER, rows of the hub with data=hub after `bench fetch TASK`. hub?:
+nobody has checked the commit and the files yet; `bench fetch --probe` does. `bench ls` describes
+each task. model=embedded takes the shipped model of a task; any checkpoint of these families
+answers too. read: yes if vanilla with the shipped weights scores above the best constant answer on
+a few embedded rows (card.yaml has the scores); no if it is at chance, so that these rows don't
+distinguish methods; – if it was not tried."""
 
 
 def task_facts(name: str, conf: Mapping[str, Any]) -> dict[str, Any]:
