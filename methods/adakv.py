@@ -58,7 +58,7 @@ SCORERS: dict[str, Evicting] = {
 
 @dataclass(frozen=True)
 class AdaKV(ObservationWindow):
-    """Keeps what an observation window attends to, more of it in heads that attend widely.
+    """Keeps the entries to which an observation window attends, more in heads that attend widely.
 
     budget     entries of the prompt, including the protected ones: the mean over the KV heads of a
                layer (`methods.parts.budget`)
