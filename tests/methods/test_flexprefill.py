@@ -14,7 +14,7 @@ SMALL = FlexPrefill(gamma=0.6, tau=0.18, block=8, min_budget=16)
 
 
 def blocks_of(method, query, key, scale):
-    """[blocks, blocks]: what one head reads, and whether it is query-aware."""
+    """[blocks, blocks]: the blocks that one head reads, and whether it is query-aware."""
     n, b = len(key), method.block
     count, least = -(-n // b), -(-method.min_budget // b)
     future = torch.ones(n, n, dtype=torch.bool).triu(1)

@@ -1,4 +1,4 @@
-"""The hash of code: what moves or is reworded keeps it, what computes something else changes it."""
+"""The hash of code: moving or rewording code keeps it; a different computation changes it."""
 
 from __future__ import annotations
 

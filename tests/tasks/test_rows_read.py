@@ -1,5 +1,5 @@
-"""Rows of benchmarks' own files, as tasks read them: rows.yaml. Those that can't be read are named
-in one line, with their file and place: bad_rows.yaml."""
+"""Rows of benchmarks' own files, as tasks read them: rows.yaml. Unreadable rows are reported in one
+line, with file and location: bad_rows.yaml."""
 
 from __future__ import annotations
 
