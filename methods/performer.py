@@ -15,7 +15,7 @@ Differs from official code:
   normal queries and keys (2,048 tokens of size 64, m = 256) the output's relative error is about 5
   without, 2.8 with 10⁻⁶ and 0.8 with 10⁻⁴, which makes the weights nearly equal. LRA's code also
   adds 2·10⁻⁶ to denominators below 10⁻⁶.
-- Directions are fixed by the seed and the layer; there they are drawn anew in training.
+- Directions are fixed by the seed and the layer; there they are drawn again in training.
 - LRA's default is features="relu" with m=null and scaled=false; with softmax, which it uses on
   ListOps only, it has 2 features.
 - In Nyströmformer's harness padding takes part in the denominator.

@@ -137,7 +137,7 @@ class LongEval(reader.Reader):
 class Lines(LongEval):
     """Asks for the number in a line.
 
-    lines   number of lines (None: as many as the length has room for)
+    lines   number of lines (None: as many as fit the length)
     style   how lines are named, one of STYLES: 1, 2, …; AAAAAA, AAAAAB, …; a UUID; words (default)
     turns   questions on each record, for other lines
     """

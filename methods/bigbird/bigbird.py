@@ -124,7 +124,7 @@ class BigBird(NativeMethod):
         grid = self._grid(n, extra)
         if self._dense(grid):
             return attend_exactly(self, query, key, value, call, self.kernel, self.products)
-        slots = torch.arange(n, device=query.device)  # extra tokens get blocks of their own
+        slots = torch.arange(n, device=query.device)  # extra tokens get separate blocks
         slots[extra:] += -extra % self.block_size
         size = grid.blocks * self.block_size
         query, key, value = (in_slots(x, 2, slots, size) for x in (query, key, value))

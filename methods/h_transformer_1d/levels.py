@@ -44,7 +44,7 @@ class Level:
 
 def levels_of(inputs: list[Tensor], sequence: SequenceInfo, rank: int) -> Iterator[Level]:
     """The levels of query, key and value [B, H, n, d]: the tokens in blocks of `rank`, then
-    averages of 2, 4, 8, … tokens as long as they are needed."""
+    averages of 2, 4, 8, … tokens while these are needed."""
     device, blocks = inputs[0].device, -(-inputs[0].shape[2] // rank)
     own = torch.arange(blocks, device=device)[:, None]
     counts, means = counts_of(sequence, inputs[0]), inputs

@@ -236,7 +236,7 @@ def _delta(cell: PaperCell) -> str:
     return signed(delta) + (" %" if cell.is_ratio else "")
 
 
-# --- what stands beneath them ------------------------------------------------------------------
+# --- the text below them ---------------------------------------------------------------------
 
 
 def _commands_note(table: PaperTable, labelled: Sequence[Labelled]) -> str:

@@ -1,4 +1,4 @@
-"""Inputs of methods without parameters of their own, and dense attention to compare with."""
+"""Inputs of methods without own parameters, and dense attention for comparison."""
 
 import torch
 

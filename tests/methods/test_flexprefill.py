@@ -74,8 +74,8 @@ def test_native_kernel_agrees(tau):
 
 
 def test_blocks_of_diagonals_begin_at_the_farthest():
-    """Of ten offsets in blocks of 4, the nearest two are a block with .2, the next four have .2 and
-    the others .6. Seven offsets hold .9, so two blocks are read. From offset 0 on, sums would be
+    """Ten offsets in blocks of 4: the nearest two are a block with .2, the next four have .2 and
+    the last four .6. Seven offsets hold .9, so two blocks are read. From offset 0 on, sums would be
     .4, .3 and .3."""
     method = FlexPrefill(gamma=0.9, tau=0, block=4, min_budget=4)
     diagonals = torch.tensor([[*[0.1] * 4, 0.0, 0.0, *[0.15] * 4]])

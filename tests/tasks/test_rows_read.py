@@ -29,7 +29,7 @@ def loaded(case, folder):
 
 
 def cases(name, folder):
-    """The cases of a file, each with a folder of its own."""
+    """The cases of a file, each with a separate folder."""
     for number, case in enumerate(yaml.safe_load(Path(__file__).with_name(name).read_text())):
         yield case, folder / str(number)
 

@@ -115,7 +115,7 @@ def ruler(rows: FigureRows, most: int) -> sheet.Plot | None:
 
 
 def _at_chance(panel: pd.DataFrame) -> set[str]:
-    """The tasks that can't tell methods apart."""
+    """The tasks that can't distinguish methods."""
     base = panel[(panel["method"] == VANILLA) & panel["at_chance"].eq(True)]
     return set(base["name"])
 
