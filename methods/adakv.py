@@ -1,28 +1,28 @@
 """Ada-KV (Feng et al., arXiv 2407.11550): SnapKV's budget, shared unequally by the KV heads of
 a layer.
 
-With B entries a head before the observation window, the best B · G entries of the G heads of a
-layer, ranked together, give each head a count c. A head then keeps its own best
-c (1 - α) + ⌊α B⌋ entries, rounded half to even, and the window: attention that gathers on few
-tokens gives entries to attention that spreads. By rounding, a layer's sum may miss B · G. All
-later tokens stay, in every head.
+The budget is B entries a head before the observation window. The entries of the G heads of a layer
+are ranked together, and a head's number among the best B · G is its count c. A head then keeps its
+own best c (1 - α) + ⌊α B⌋ entries, rounded half to even, and the window: heads that attend to few
+tokens give entries to heads that attend widely. Because of rounding, a layer's sum may differ from
+B · G. All later tokens stay, in every head.
 
-The scores may be those of another eviction (`scorer`), whose protected entries then stay in the
-window's place. TOVA is not among them: its scores are the same in all heads. `expected_attention`
-with these budgets and ε = 0.01 is the entry of kvpress's leaderboard.
+Another eviction may give the scores (`scorer`); its protected entries are then kept instead of the
+window. TOVA can't: its scores are the same in all heads. `expected_attention` with these budgets
+and ε = 0.01 is the entry of kvpress's leaderboard.
 
 CriticalKV (Feng et al., arXiv 2502.03805), `critical`: half of what a head keeps is chosen by
 score, the rest by (score + 0.0001) · ‖W v‖₁, W the part of the output projection that reads the
 head's value v; averaged over the query heads of a KV head. Counts are Ada-KV's.
 
 Differs from the official code (FFY0/AdaKV, MIT):
-- It repeats keys and values for each query head unless it is asked for `gqa_support`, for which it
-  suggests α = 0.2; here query heads of a KV head are averaged, as in `parts.observation_window`.
-- `normalize` is an option of its code that the paper doesn't have: in the common ranking, a head's
+- It repeats keys and values for each query head unless `gqa_support` is set, with which it suggests
+  α = 0.2; here query heads of a KV head are averaged, as in `parts.observation_window`.
+- `normalize` is an option of the official code, not of the paper: in the common ranking, a head's
   scores are multiplied by its share of the score that lies in its own best B.
 - It runs one row at a time and copies the flat cache at each step; here storage grows in blocks.
-kvpress (NVIDIA) guarantees each head its own best 20 % instead, and masks what it drops: it frees
-nothing.
+kvpress (NVIDIA) guarantees each head its own best 20 % instead, and masks the dropped entries: it
+frees no memory.
 """
 
 from __future__ import annotations
@@ -58,17 +58,18 @@ SCORERS: dict[str, Evicting] = {
 
 @dataclass(frozen=True)
 class AdaKV(ObservationWindow):
-    """Keeps what an observation window attends to, more of it in heads that attend widely.
+    """Keeps the entries to which an observation window attends, more in heads that attend widely.
 
-    budget     entries of the prompt in all, the protected ones included, the mean over the KV heads
-               of a layer (`methods.parts.budget`)
-    scorer     whose scores; `window`, `kernel_size` and `pooling` are SnapKV's
+    budget     entries of the prompt, including the protected ones: the mean over the KV heads of a
+               layer (`methods.parts.budget`)
+    scorer     the eviction that gives the scores; `window`, `kernel_size` and `pooling` are
+               SnapKV's
     alpha      the share of the budget that every head keeps in any case
-    normalize  ranks heads as the official code does on request
+    normalize  the official code's option (see above)
     critical   CriticalKV's second stage
     """
 
-    # A model's own window would need the tokens of what each head holds.
+    # A model's own window would need the token of each entry that a head holds.
     honours: ClassVar[frozenset[Feature]] = frozenset({Feature.SOFTCAP, Feature.SINKS})
     alpha: Annotated[float, Range(least=0, most=1)] = 0.5
     normalize: bool = False
@@ -121,7 +122,7 @@ class AdaKV(ObservationWindow):
         return self.scoring().unsupported(workload) or super().unsupported(workload)
 
     def counts(self, scores: Tensor, budget: int) -> Tensor:
-        """How many entries each head keeps before the window, [B, G], of the scores [B, G, m]."""
+        """Scores [B, G, m] → how many entries each head keeps before the window, [B, G]."""
         if self.normalize:
             own = scores.topk(budget).values.sum(-1, keepdim=True)
             scores = scores * own / scores.sum(-1, keepdim=True)
@@ -137,15 +138,15 @@ def _where(chosen: Tensor) -> Tensor:
 
 
 def best(scores: Tensor, counts: Tensor) -> Tensor:
-    """Which of the scores [B, G, m] are the largest `counts` [B, G] of their head, bool."""
+    """Bool mask of the `counts` [B, G] largest scores of each head; scores [B, G, m]."""
     most = scores.topk(int(counts.max())).indices
     chosen = torch.arange(most.shape[2], device=scores.device) < counts[:, :, None]
     return torch.zeros_like(scores, dtype=torch.bool).scatter_(2, most, chosen)
 
 
 def _projected_length(value: Tensor, call: AttentionCall) -> Tensor:
-    """[B, G, m] of values [B, G, m, d]: the sum of the absolute numbers that a value adds to the
-    output of its sub-layer, by the mean of its query heads. Raises Unsupported."""
+    """Values [B, G, m, d] → [B, G, m]: the L1 norm of what a value adds to the output of its
+    sub-layer, averaged over its query heads. Raises Unsupported."""
     projection = getattr(call.module and call.module.module, "o_proj", None)
     if projection is None:
         raise Unsupported(NO_PROJECTION)

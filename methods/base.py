@@ -49,12 +49,12 @@ class Method:
     hyper-parameters; a changed field makes another cell. Raises ValueError for a value that its
     field's annotation doesn't accept.
 
-    keeps_attention  whether the method runs a model whose attention isn't exact as it is, by
-                     `exact_attention`; others have nothing to replace there
+    keeps_attention  whether the method also runs models whose own attention isn't exact, and leaves
+                     it unchanged; other methods find no exact attention to replace there
     reads_modules    whether a prompt's calls must have the model's attention module (`call.module`)
     honours          the features of a decoder's attention that it applies
-    chooses_ahead    whether the tokens after a causal model's token may decide which of the tokens
-                     before it are read; their own values never reach it
+    chooses_ahead    whether later tokens may decide which earlier tokens a causal model's token
+                     reads; their own values never reach it
     """
 
     keeps_attention: ClassVar[bool] = False
@@ -71,8 +71,8 @@ class Method:
         return exact_attention(query, key, value, call)
 
     def mix(self, hidden: Tensor, sublayer: Sublayer, call: AttentionCall) -> Tensor:
-        """The attention sub-layer: hidden [B, n, D] as its projections get them (after the norm of
-        a pre-norm layer) → [B, n, D], before dropout and residual connection. The default is the
+        """The attention sub-layer: hidden [B, n, D], the input of its projections (after the norm
+        of a pre-norm layer) → [B, n, D], before dropout and residual connection. The default is the
         layer's own sub-layer, whose attention is `attend`."""
         return sublayer(hidden)
 
@@ -86,18 +86,18 @@ class Method:
         self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo
     ) -> tuple[Tensor, SequenceInfo]:
         """`encode` for families that pool the output and so need no state for each token: hidden
-        [B, m, D] with any m, and the metadata of its m tokens (order kept, CLS first)."""
+        [B, m, D] of any length m, and the metadata of its m tokens (order kept, CLS first)."""
         return self.encode(layers, hidden, sequence), sequence
 
     def own_parameters(self, workload: Workload, layer: int) -> Mapping[str, OwnParameter]:
-        """The parameters that the method has of its own in one layer, by name. The model family
-        makes them; they are trained, stored and counted with the model's weights, and each call
-        has their values in `call.parameters`."""
+        """The parameters that the method adds to one layer, by name. The model family creates them;
+        they are trained, stored and counted with the model's weights, and `call.parameters` holds
+        their values."""
         return {}
 
     def unused(self) -> frozenset[str]:
-        """Which projections of a layer this method does without, of "query", "key", "value" and
-        "output": training leaves them as they are."""
+        """The projections of a layer that this method doesn't use, from "query", "key", "value" and
+        "output": training doesn't change them."""
         return frozenset()
 
     def unsupported(self, workload: Workload) -> str | None:
@@ -105,29 +105,31 @@ class Method:
         return None
 
     def reads_all(self, workload: Workload, layer: int) -> bool:
-        """Whether this layer leaves nothing out of `workload.length` tokens, by the method's
-        parameters: where all layers do, the method is vanilla under another name, and its cell is
-        `unsupported`. False for methods that are exact, or that approximate without a choice."""
+        """Whether this layer, with the method's parameters, reads all of `workload.length` tokens.
+        Where all layers do, the method is vanilla under another name, and its cell is
+        `unsupported`. False for methods that are exact, or that approximate without a choice of
+        tokens."""
         return False
 
     def state_bytes(self, workload: Workload) -> int | None:
-        """The peak memory that theory predicts for `encode`, beyond the weights and the hidden
-        states that go in and come out; None where there is no formula."""
+        """The peak memory that theory predicts for `encode`, without the weights and the hidden
+        states at its input and output; None where there is no formula."""
         return None
 
     def exact_limit(self) -> Method | None:
-        """This method with parameters at which it equals vanilla, up to rounding, on inputs of at
-        most 2,048 tokens; None where there are none."""
+        """This method with parameters for which it equals vanilla, up to rounding, on inputs of at
+        most 2,048 tokens; None where no parameters do."""
         return None
 
     def exact_twin(self) -> Method | None:
-        """Exact attention by the engine that ran this method's calls so far, which separates what
-        the method gains from what its engine gains; None: that was torch, as in vanilla."""
+        """Exact attention on the engine that ran this method's calls so far, which separates the
+        method's gain from the engine's; None where the engine was torch, as in vanilla."""
         return None
 
     def scaled_down(self) -> Method:
-        """This method with parameters at which it is far from exact on a few dozen tokens, for
-        `bench check`. The default suits methods that already are, and exact ones."""
+        """This method with parameters for which it is far from exact on a few dozen tokens, for
+        `bench check`. The default, no change, suits exact methods and those that already are far
+        from it."""
         return self
 
     def diagnose(self, query: Tensor, key: Tensor, call: AttentionCall) -> dict[str, float]:
@@ -135,13 +137,14 @@ class Method:
 
         recall     share of the keys with the largest weights that were selected, 0 to 1
         mass       share of exact attention's weight on the selected keys
-        mass_best  the same for the keys with the largest weights: the most for as many keys
+        mass_best  share on the same number of keys with the largest weights: the upper bound of
+                   mass
         """
         return {}
 
     def kv_cache(self, workload: Workload) -> KVCache | None:
-        """An empty cache of keys and values for one batch to decode; None: the prompt goes through
-        `attend`, all of its keys and values are kept, and new tokens attend to them exactly."""
+        """An empty cache of keys and values with which one batch is decoded. None: `attend` reads
+        the prompt, all of its keys and values are kept, and new tokens attend to them exactly."""
         return None
 
 
@@ -151,15 +154,15 @@ def runs_layers(method: Method) -> bool:
 
 
 def leaves_windows(method: Method, workload: Workload) -> bool:
-    """Whether layers with a window are read exactly, since the method ignores windows, and it runs
-    in the model's other layers alone."""
+    """Whether the method ignores windows, so that the layers with a window stay exact and the
+    method runs only in the model's other layers."""
     honoured = Feature.WINDOW in method.honours or runs_layers(method)
     return not honoured and 0 < workload.window_layers < workload.layers
 
 
 def refusal(method: Method, workload: Workload) -> str | None:
-    """Why the method can't run the workload, or None: its own reason, or that of a model which has
-    no exact attention to replace, or one that the method doesn't compute, or closed blocks."""
+    """Why the method can't run the workload, or None: the method's own reason; or the model has no
+    exact attention to replace, features that the method ignores, or closed blocks."""
     if workload.model_attention and not method.keeps_attention:
         return f"this model has {workload.model_attention}: it runs as it is, with vanilla alone"
     missing = sorted(workload.features - method.honours)

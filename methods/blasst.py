@@ -1,19 +1,19 @@
 """BLASST (Yuan et al., arXiv 2512.12087; "skip softmax" in TensorRT-LLM): flash attention that
-leaves out the tiles of keys that can't matter.
+skips the tiles of keys whose weights are negligible.
 
 A block of queries reads the keys tile by tile and keeps the largest score of each query so far.
 Where exp(score − largest) is below λ for all scores of a tile, its exponentials and its product
 with the values are skipped. λ = scale / n, at most 1, for n tokens of the prompt. The scores are
 always computed: q kᵀ is half of the work, and more than half of the time remains. The tile at the
-diagonal is read first, then those before it: the largest scores are often near it, and more tiles
-are skipped than from the first key on.
+diagonal is read first, then those before it: the largest scores are often near it, so more tiles
+are skipped than in the order of the keys.
 
-The queries of a block decide together: a query may read other keys, never later ones, because of
-those after it in its block. New tokens read all keys; the form for decoding isn't here. `skipped`
-is the share of tiles that were skipped.
+The queries of a block decide together, so later queries of its block may change which keys a query
+reads; it never reads later keys. New tokens read all keys: the form for decoding isn't implemented.
+`skipped` is the share of tiles that were skipped.
 
 The native kernel has tiles of 64 queries and 128 keys. Tiles of other sizes run on torch, which
-computes everything and leaves the same tiles out.
+computes all tiles and then masks the skipped ones.
 
 Differs from TensorRT-LLM (Apache-2.0): its tiles have other sizes, and its scale can be calibrated
 for each model (587 for half of the tiles of Qwen3-30B-A3B).
@@ -43,7 +43,7 @@ NATIVE = (64, 128)
 
 @dataclass(frozen=True)
 class BLASST(SparsePrefill):
-    """scale  λ times the tokens of the prompt; 0: nothing is skipped
+    """scale  λ times the number of tokens in the prompt; 0: no tile is skipped
     block_q  queries of a tile
     block_k  keys of a tile
     """
@@ -83,7 +83,7 @@ class BLASST(SparsePrefill):
     def _plain(
         self, query: Tensor, key: Tensor, value: Tensor, scale: float, threshold: float
     ) -> tuple[Tensor, Tensor]:
-        """As `kernels.skipping`."""
+        """Same as `kernels.skipping`, in torch."""
         outputs, tiles = [], torch.zeros(2, dtype=torch.long)
         least = log(threshold)
         for start in range(0, query.shape[2], self.block_q):

@@ -1,20 +1,20 @@
 """DuoAttention (Xiao et al., arXiv 2410.10819): some KV heads keep all entries, others stream.
 
-A streaming head keeps the first `sinks` tokens and the last `recent` ones, each new token in the
-place of the oldest of these. With a share s of such heads and n tokens, the cache holds
-1 - s (1 - (sinks + recent) / n) of the entries: `share` is not the ratio of compression.
+A streaming head keeps the first `sinks` tokens and the last `recent` ones; each new token replaces
+the oldest of these. With a share s of such heads and n tokens, the cache holds 1 - s (1 - (sinks +
+recent) / n) of the entries: `share` is not the ratio of compression.
 
-The heads are chosen by a `pattern`, a table of numbers by layer and KV head: the `share` of all
-heads with the lowest numbers streams. That is the format of the paper's learned patterns
+A `pattern`, a table of numbers by layer and KV head, chooses the heads: the `share` of all heads
+with the lowest numbers streams. That is the format of the paper's learned patterns
 (full_attention_heads.tsv of the official code), which exist for six models.
 
-Without a pattern the choice is by a rule of this project, not of the paper: in each layer the heads
-stream whose last `observed` queries of the prompt give the least attention to what streaming drops.
-Each layer has its share of streaming heads, and a text's heads are its own.
+Without a pattern a rule of this project, not of the paper, chooses: in each layer, the heads stream
+in which the last `observed` queries of the prompt attend least to the entries that streaming drops.
+Each layer has its share of streaming heads, which differ between prompts.
 
 Differs from the official code (mit-han-lab/duo-attention, MIT):
-- All heads read the prompt exactly; there, streaming heads read it as they stream.
-- Equal numbers of a pattern stream in their order; there, noise decides.
+- All heads read the prompt exactly; there, streaming heads read only sinks and recent tokens.
+- Ties in a pattern are broken by order; there, by noise.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ INLINE = re.compile(r"[-+.\deE,; ]+")
 
 @dataclass(frozen=True)
 class DuoAttention(CacheMethod):
-    """Keeps all entries in some heads, and sinks and recent ones in the others.
+    """Keeps all entries in some heads, and only sinks and recent entries in the others.
 
     share     of the KV heads that stream
     sinks     first tokens that a streaming head keeps
     recent    last tokens that a streaming head keeps
     pattern   a file with a line of numbers for each layer, or the table itself, "1 0.2; 0 0.9";
-              None: chosen by each prompt. A row has the table
-    observed  last queries of the prompt that choose where there is no pattern
+              None: each prompt decides. A row stores the table
+    observed  last queries of the prompt that choose the heads when there is no pattern
     """
 
-    # A model's own window would need the tokens of what each head holds.
+    # A model's own window would need the token of each entry that a head holds.
     honours: ClassVar[frozenset[Feature]] = frozenset({Feature.SOFTCAP, Feature.SINKS})
     share: Annotated[float, Range(least=0, most=1)] = 0.5
     sinks: NonNegative = 128
@@ -102,7 +102,8 @@ class DuoAttention(CacheMethod):
         return self.sinks + self.recent
 
     def _count(self, workload: Workload, layer: int) -> int:
-        """How many heads of a layer stream: up to each layer, the share of all heads so far."""
+        """How many heads of a layer stream, so that up to each layer the share of all heads
+        streams."""
         heads = workload.key_heads or workload.heads
         until, before = (math.floor(self.share * heads * i + 0.5) for i in (layer + 1, layer))
         return until - before
@@ -124,7 +125,8 @@ class DuoAttention(CacheMethod):
 
 
 def _table(pattern: str) -> list[list[float]]:
-    """The numbers of a file, or of the pattern itself. Raises OSError and ValueError."""
+    """The numbers of a file, or those given as the pattern itself. Raises OSError and
+    ValueError."""
     inline = INLINE.fullmatch(pattern) is not None
     text = pattern.replace(";", "\n") if inline else Path(pattern).expanduser().read_text()
     lines = [line.replace(",", " ").split() for line in text.splitlines() if line.strip()]

@@ -1,17 +1,17 @@
 """Expected attention (Devoto et al., arXiv 2510.00636, §3): the entries that future queries are
 expected to attend to and that move the output most.
 
-Queries before their rotary embedding are taken for Gaussian, with the mean μ and covariance Σ of
-the prompt's own; at the next `future` positions they are turned by the mean rotation R. An entry's
-expected weight is softmax(Rμ·k s + kᵀRΣRᵀk s²/2) with the attention's scale s, over the entries
-after the sinks, and its score is that times the length of its value. All tokens after the prompt
-stay.
+Queries before their rotary embedding are assumed Gaussian, with the mean μ and covariance Σ of the
+prompt's queries; the mean rotation R of the next `future` positions turns them. An entry's expected
+weight is softmax(Rμ·k s + kᵀRΣRᵀk s²/2) with the attention's scale s, over the entries after the
+sinks, and its score is that weight times the length of its value. All tokens after the prompt are
+kept.
 
-As the authors' code (NVIDIA/kvpress, Apache-2.0) and not the paper: a value counts by its own
-length, without the output projection, which a cache does not see; all KV heads keep the same number
-of entries; the sinks are left out of μ and Σ, and stay. The class of that code has ε = 0, the
-default here. The entry of kvpress's leaderboard has ε = 0.01 (`epsilon=0.01`) and budgets that
-differ by head: that is Ada-KV's `scorer=expected_attention`.
+Follows the authors' code (NVIDIA/kvpress, Apache-2.0) where it differs from the paper: a value
+counts by its own length, without the output projection, which a cache doesn't have; all KV heads
+keep the same number of entries; the sinks are left out of μ and Σ, and are kept. The class of that
+code has ε = 0, the default here. The entry of kvpress's leaderboard has ε = 0.01 (`epsilon=0.01`)
+and budgets that differ by head: that is Ada-KV's `scorer=expected_attention`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ AT_ONCE = 64
 
 @dataclass(frozen=True)
 class ExpectedAttention(Evicting):
-    """Keeps what future queries will want.
+    """Keeps the entries that future queries are expected to attend to.
 
     budget   entries of the prompt (`methods.parts.budget`)
-    future   positions after the prompt that queries are expected at
-    sinks    first tokens that stay
+    future   positions after the prompt for which queries are expected
+    sinks    first tokens, which are always kept
     epsilon  added to each weight before it is multiplied by the value's length
     """
 
@@ -71,7 +71,7 @@ class ExpectedAttention(Evicting):
         return replace(self, budget=12, sinks=2)
 
     def _future_queries(self, query: Tensor, call: AttentionCall) -> tuple[Tensor, Tensor]:
-        """Mean [B, H, d] and covariance [B, H, d, d] of the queries to come."""
+        """Mean [B, H, d] and covariance [B, H, d, d] of the expected queries."""
         assert call.rotate is not None
         n = query.shape[2]
         places = call.sequence.positions
@@ -85,7 +85,7 @@ class ExpectedAttention(Evicting):
         return mean @ turn, turn.mT @ covariance @ turn
 
     def _mean_rotation(self, like: Tensor, start: int, call: AttentionCall) -> Tensor:
-        """[d, d]: a row vector times it is turned by the mean rotation of the future positions."""
+        """[d, d]: the mean rotation of the future positions, for row vectors on its left."""
         assert call.rotate is not None
         d = like.shape[3]
         basis, total = torch.eye(d, dtype=like.dtype, device=like.device), like.new_zeros(d, d)
@@ -101,7 +101,7 @@ class ExpectedAttention(Evicting):
     def _expected_weights(
         self, mean: Tensor, covariance: Tensor, key: Tensor, scale: float
     ) -> Tensor:
-        """[B, G, m] of keys [B, G, m, d]."""
+        """Keys [B, G, m, d] → expected weights [B, G, m]."""
         groups, wide = key.shape[1], key[:, :, None]
         expected = mean.unflatten(1, (groups, -1)) @ key.mT * scale
         spread = covariance.unflatten(1, (groups, -1))

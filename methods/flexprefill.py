@@ -1,22 +1,22 @@
 """FlexPrefill (Lai et al., arXiv 2502.20766, §3): a pattern for each head, sized by the prompt.
 
 The weights of the last block of queries decide (algorithms 1 and 2): where the weights of pooled
-queries and keys come near the true weights of blocks, a head reads the blocks with the largest
-pooled weights ("query-aware", algorithm 4); elsewhere columns and diagonals of blocks
-("vertical-slash", algorithm 3). Each reads as much as covers the share `gamma`. The first column
-and the own block are always read.
+queries and keys are close to the true weights of blocks, a head reads the blocks with the largest
+pooled weights ("query-aware", algorithm 4); otherwise columns and diagonals of blocks
+("vertical-slash", algorithm 3). Each head reads enough blocks to cover the share `gamma` of the
+weights. The first column and a query's own block are always read.
 
-A head's choice follows from the end of the prompt: a query may read other keys, never later ones,
-because of what comes after it.
+The end of the prompt decides for each head, so later tokens may change which keys a query reads; it
+never reads later keys.
 
-As in the official code (ByteDance-Seed/FlexPrefill, Apache-2.0), where the paper is silent: the
-columns and diagonals that cover gamma are counted in tokens, and the whole blocks with the largest
-sums are read; blocks of diagonals begin at the farthest one, so that the nearest block has fewer
+As in the official code (ByteDance-Seed/FlexPrefill, Apache-2.0), where the paper gives no rule: the
+columns and diagonals that cover gamma are counted in tokens, and the blocks with the largest sums
+are read whole; blocks of diagonals begin at the farthest one, so that the nearest block has fewer
 where `block` doesn't divide the prompt.
 
-Differs from the official code: numbers that reach gamma exactly are enough (there one more, and one
-block fewer in a query-aware head); tokens are counted in blocks of `block` (there in blocks of 128,
-for any size of `block`); each row of a batch chooses its own blocks.
+Differs from the official code: weights that reach gamma exactly are enough (there one more is
+taken, and one block fewer in a query-aware head); tokens are counted in blocks of `block` (there in
+blocks of 128, for any size of `block`); each row of a batch chooses its own blocks.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ Share = Annotated[float, Range(above=0, most=1)]
 @dataclass(frozen=True)
 class FlexPrefill(SparsePrefill):
     """gamma       share of the weights to cover
-    tau         greatest distance of pooled and true weights in a query-aware head: the root of the
-                Jensen-Shannon divergence; 0: no head is query-aware
-    block       tokens in a block, and queries whose weights decide
+    tau         greatest distance of pooled from true weights in a query-aware head, the square root
+                of the Jensen-Shannon divergence; 0: no head is query-aware
+    block       tokens in a block, also the number of last queries whose weights decide
     min_budget  least tokens in columns, and in diagonals
     """
 
@@ -88,7 +88,7 @@ class FlexPrefill(SparsePrefill):
 
     def _largest(self, weights: Tensor, blocks: Tensor, aware: Tensor) -> Tensor:
         """[g, Q] bool: the blocks with the largest sums [g, Q] of the weights [g, n] of columns or
-        diagonals, the first among them; the least number of them in heads that are query-aware."""
+        diagonals, always including the first; query-aware heads get the least number."""
         least = max(1, -(-self.min_budget // self.block))
         count = fewest_covering(weights, self.gamma).sum(1) // self.block + 1
         count = count.clamp(min=least).masked_fill(aware, least)

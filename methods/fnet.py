@@ -5,8 +5,8 @@ queries, keys or values. O(n·D·(log n + log D)).
 
 Official code: f_net of google-research/google-research (Apache-2.0).
 
-Differs from the official code: each row is transformed without its padding, so that its length is
-its own; there padding is transformed like any token.
+Differs from the official code: each row is transformed without its padding; there padding is
+transformed like any token.
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ class FNet(Method):
         return CAUSAL if workload.causal else BIAS if workload.position_bias else None
 
     def state_bytes(self, workload: Workload) -> int:
-        """The complex transform of one layer, in float32 at the least, and its real part."""
+        """The complex transform of one layer, in float32 or wider, and its real part."""
         numbers = workload.batch * workload.length * workload.hidden_size
         return numbers * (2 * max(4, workload.bytes_per_element) + workload.bytes_per_element)
 
 
 def transformed(hidden: Tensor) -> Tensor:
-    """Re(FFT) of hidden [B, n, D] over its last two dimensions; half precision in float32."""
+    """Re(FFT) of hidden [B, n, D] over its last two dimensions; half precision is computed in
+    float32."""
     exact = hidden if hidden.dtype == torch.float64 else hidden.float()
     mixed: Tensor = torch.fft.fft2(exact).real.to(hidden.dtype)
     return mixed

@@ -2,16 +2,16 @@
 --cache-type-v.
 
 Each token's key, and value, is cut into blocks of 32 channels of one head. A block of q8_0 has 32
-codes of 8 bits and a scale of 16 bits, max |x| / 127: 1.0625 bytes a number. One of q4_0 has codes
-of 4 bits and the scale m / -8, where m is the number farthest from 0, with its sign: 0.5625 bytes.
-Keys and values have their formats apart, and none is dropped. With `hadamard`, keys are first
-turned by an orthonormal Hadamard matrix over the channels of a head, which spreads outliers over
-all of them, and so is each query, which leaves the scores as they are.
+codes of 8 bits and a scale of 16 bits, max |x| / 127: 1.0625 bytes a number. A block of q4_0 has
+codes of 4 bits and the scale m / -8, where m is the signed number farthest from 0: 0.5625 bytes.
+Keys and values have separate formats, and no entry is dropped. With `hadamard`, keys and queries
+are first multiplied by an orthonormal Hadamard matrix over the channels of a head. It spreads
+outliers over all channels and leaves the scores unchanged.
 
 Official code: ggml-org/llama.cpp (MIT), ggml/src/ggml-quants.c; the rotation is that of
 ikawrakow/ik_llama.cpp (MIT), --k-cache-hadamard. Differs from it: the prompt attends unquantised,
-so that one reading of it serves several caches (there, to what was stored); halves are rounded to
-even, as by llama.cpp's vector code; two neighbours share a byte of q4_0 (there numbers i and i +
+so that one reading of it serves several caches (there, to the stored numbers); halves are rounded
+to even, as by llama.cpp's vector code; two neighbours share a byte of q4_0 (there numbers i and i +
 16), which changes no number; queries are multiplied in float32 (there in 8 bits). Heads of fewer
 than 32 channels are one block; heads that blocks of 32 don't divide are refused, as there.
 """
@@ -48,9 +48,9 @@ class GGMLCache(CacheMethod):
     """Keys and values in blocks of a few bits.
 
     keys, values  the format of each: q8_0, q4_0, or full, the model's own precision
-    hadamard      keys are turned before they are quantised; heads of a power of two of channels
-    kernel        "native": products with codes by the kernel of methods/kernels; "torch": with the
-                  numbers that torch restores; "auto": native where it can run
+    hadamard      keys are rotated before they are quantised; the head size must be a power of two
+    kernel        "native": methods/kernels multiplies with the codes; "torch": torch restores the
+                  numbers first; "auto": native where it can run
     """
 
     honours: ClassVar[frozenset[Feature]] = frozenset(Feature)
@@ -90,7 +90,7 @@ class GGMLCache(CacheMethod):
 
 
 class BlockEntries(Entries):
-    """The keys and values of one layer in their formats: the last tokens so far, `size` of them."""
+    """The last `size` keys and values of one layer, in their formats."""
 
     def __init__(self, method: GGMLCache, key: Tensor, value: Tensor) -> None:
         """Copies the prompt's keys and values [B, G, n, d]."""
@@ -127,7 +127,7 @@ class BlockEntries(Entries):
         return sum(part.nbytes for part in self.parts())
 
     def _attended_by_codes(self, query: Tensor, call: AttentionCall) -> Tensor | str:
-        """`attend` by the native kernel, in float32, or the reason why not."""
+        """`attend` by the native kernel, in float32, or the reason why it can't run."""
         keys, values = (_codes(parts) for parts in (self._key_parts(), self._value_parts()))
         if keys is None and values is None:
             return "full precision"
@@ -165,7 +165,7 @@ class BlockEntries(Entries):
 
 
 def quantised(x: Tensor, form: Format) -> list[Tensor]:
-    """x [B, G, n, d] → its codes [B, G, n, blocks, bytes], signed in 8 bits or two of 4 bits to a
+    """x [B, G, n, d] → its codes [B, G, n, blocks, bytes], signed 8-bit ones or two 4-bit ones a
     byte, and scales [B, G, n, blocks, 1]; x itself in full precision."""
     if form == "full":
         return [x]
@@ -192,7 +192,7 @@ def restored(parts: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
 
 
 def _codes(parts: Sequence[Tensor]) -> kernels.Codes | None:
-    """The parts that `quantised` gives, as the native kernel takes them; None in full precision."""
+    """The result of `quantised` as the native kernel's argument; None in full precision."""
     if len(parts) == 1:
         return None
     codes, scales = parts[0].flatten(3), parts[1][..., 0]
@@ -203,7 +203,7 @@ def _codes(parts: Sequence[Tensor]) -> kernels.Codes | None:
 
 @cache
 def hadamard(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The orthonormal, symmetric Hadamard matrix [size, size] of a power of two."""
+    """The orthonormal, symmetric Hadamard matrix [size, size]; size is a power of two."""
     matrix = torch.full((1, 1), size**-0.5, dtype=dtype, device=device)
     while len(matrix) < size:
         matrix = torch.cat((torch.cat((matrix, matrix), 1), torch.cat((matrix, -matrix), 1)))

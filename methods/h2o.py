@@ -1,13 +1,14 @@
 """H2O, heavy-hitter oracle (Zhang et al., arXiv 2306.14048, §4, Algorithm 1): the entries that have
 received the most attention, and the last ones.
 
-Each entry counts the softmax weight that it has received from all queries since its token came,
-the prompt's included: a second pass over the prompt's weights, in blocks. After each step the entry
-with the smallest sum outside the window of recent ones goes, in each KV head.
+Each entry accumulates the softmax weight that it receives from all queries since its token, those
+of the prompt included; this takes a second pass over the prompt's weights, in blocks. After each
+step, each KV head drops the entry with the smallest sum outside the recent window.
 
 Differs from the official code (FMInference/H2O, no licence found):
-- Its simulation (utils_lm_eval) frees nothing, masks, and sums over future queries too; this is the
-  one that drops (utils_real_drop), whose positions are true as here unless tokens are streamed.
+- Its simulation (utils_lm_eval) masks entries without freeing them and sums over future queries
+  too. This follows its version that drops entries (utils_real_drop), which keeps true positions, as
+  here, unless tokens are streamed.
 - It sums over the rows of a batch too. Here they are independent.
 - It has no grouped-query attention; here the query heads of a KV head are averaged.
 """
@@ -31,7 +32,7 @@ from methods.parts.parameters import Range
 class H2O(Rolling):
     """Keeps heavy hitters and recent tokens.
 
-    budget  entries in all (`methods.parts.budget`); the paper's is 20 % of the prompt
+    budget  total entries (`methods.parts.budget`); the paper's is 20 % of the prompt
     recent  share of the budget that goes to the last tokens; the rest are heavy hitters
     """
 

@@ -1,12 +1,12 @@
-"""Any function that is registered with transformers' attention interface, as it is: transformers'
-own and those of other packages (`AttentionInterface.register`).
+"""Any function registered with transformers' attention interface, unchanged: transformers' own and
+those of other packages (`AttentionInterface.register`).
 
-It is called as a model's attention module calls it: with that module, the mask that the mask
-function of its name makes, scale, dropout, window, soft cap and sinks. Prompts and new tokens go
-through it, and all keys and values are kept. Families that compute attention otherwise than through
-the interface hand over no module: there the function gets a `StandIn`.
+It is called as a model's attention module calls it: with that module, the mask from the mask
+function of the same name, scale, dropout, window, soft cap and sinks. It reads prompts and new
+tokens, and all keys and values are kept. Families that don't compute attention through the
+interface pass no module; there the function gets a `StandIn`.
 
-Nothing is downloaded: kernels of the hub (ORG/NAME) are refused.
+Nothing is downloaded: kernels of the hub (ORG/NAME) are rejected.
 
 The functions' code: huggingface/transformers (Apache-2.0), or the package that registers them.
 """
@@ -52,9 +52,9 @@ Module = Annotated[str, Text(r"\w+(\.\w+)*(:\w+)?", "such as 'their_pkg' or 'the
 
 @dataclass(frozen=True)
 class HF(Method):
-    """attn    the name that the function is registered under
-    module  the installed module whose import registers it, or one and a function of it that does;
-            None: it is transformers' own
+    """attn    the name under which the function is registered
+    module  the installed module whose import registers the function, or a module and a function of
+            it that does; None: the function is transformers' own
     """
 
     attn: Name = "sdpa"
@@ -63,11 +63,11 @@ class HF(Method):
 
     @property
     def honours(self) -> frozenset[Feature]:  # type: ignore[override]
-        """Of another package's function a window: its mask function is given it."""
+        """A window, for another package's function: its mask function receives it."""
         return EXACT.get(self.attn, EXACT["sdpa"])
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
-        """The last t tokens' queries [B, H, t, d], key and value [B, G, n, d] → [B, H, t, d]."""
+        """Queries of the last t tokens [B, H, t, d], key and value [B, G, n, d] → [B, H, t, d]."""
         if call.bias is not None or call.sequence.log_multiplicity is not None:
             raise Unsupported(BIAS)
         module = current()
@@ -121,7 +121,8 @@ class HF(Method):
         return getattr(own, "eager_attention_forward", modeling_llama.eager_attention_forward)
 
     def _mask(self, query: Tensor, key: Tensor, call: AttentionCall, config: Any) -> Any:
-        """As transformers' models make it: once for a forward pass, which begins at layer 0."""
+        """The mask as transformers' models build it: once for a forward pass, which begins at layer
+        0."""
         if call.layer == 0:
             self._masks.clear()
         which = (id(call.sequence), call.window, query.shape[2], key.shape[2])
@@ -159,13 +160,14 @@ class HF(Method):
 
 
 def imported(module: str) -> str | None:
-    """Imports what registers a function, and calls it where it is one; why it can't, or None."""
+    """Imports the module that registers a function, or calls the named function of it. Returns the
+    reason why that failed, or None."""
     name, _, function = module.partition(":")
     try:
         content = importlib.import_module(name)
         if function:
             getattr(content, function)()
-    except Exception as error:  # whatever another package raises
+    except Exception as error:  # another package may raise any exception
         line = next(iter(str(error).splitlines()), "")
         return f"attn.module={module}: {type(error).__name__}: {line}"
     return None

@@ -1,17 +1,17 @@
 """KIVI (Liu et al., arXiv 2402.02750, §3.2, Algorithm 1): a KV cache in 2 or 4 bits.
 
 Keys, whose channels have outliers, are quantised by channel, over groups of tokens; values by
-token, over groups of channels. The newest tokens stay in full precision: all keys since the last
-`residual` of them were quantised, and the last `residual` values. The prompt attends unquantised,
-and so do several new tokens at once (a question after the prompt) among themselves; nothing is ever
+token, over groups of channels. The newest tokens stay in full precision: the last `residual`
+values, and the keys since `residual` of them were last quantised. The prompt attends unquantised,
+and so do several new tokens at once (a question after the prompt) among themselves. No entry is
 dropped, so there is no budget.
 
-Codes are packed into bytes. Scales and minima take 16 bits, as in the paper, whose models do too:
-with 2 bits and groups of 32 that is 3 bits a number. A native kernel reads the codes; torch unpacks
-entries in blocks, so that the whole cache is never in full precision.
+Codes are packed into bytes. Scales and minima take 16 bits, as in the paper, whose models have 16
+bits too: with 2 bits and groups of 32 a number takes 3 bits. A native kernel reads the codes; torch
+unpacks some entries at a time, so that the whole cache is never in full precision.
 
-Differs from the official code (jy-yuan/KIVI, MIT): that divides by a scale of 0 where a group's
-numbers are equal; its scripts set a residual of 32 or 128.
+Differs from the official code (jy-yuan/KIVI, MIT): that code divides by a scale of 0 where a
+group's numbers are equal; its scripts set a residual of 32 or 128.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from methods.parts.rows import unpadded
 class KIVI(CacheMethod):
     """Keys and values in few bits.
 
-    bits      of each number
-    group     tokens of a channel of the keys, and channels of a token of the values (at most the
-              head size), that share a scale and a minimum
+    bits      bits of each number
+    group     numbers that share a scale and a minimum: tokens of a channel of the keys, channels of
+              a token of the values (at most the head size)
     residual  newest tokens in full precision; a multiple of group
-    kernel    "native": products with codes by the kernel of methods/kernels; "torch": with the
-              numbers that torch restores; "auto": native where it can run
+    kernel    "native": methods/kernels multiplies with the codes; "torch": torch restores the
+              numbers first; "auto": native where it can run
     """
 
     honours: ClassVar[frozenset[Feature]] = frozenset(Feature)
@@ -85,8 +85,8 @@ class KIVI(CacheMethod):
 
 @dataclass
 class KIVICache:
-    """The cache of `KIVI`: a layer's entries of the whole batch, or of each row where there is
-    padding, so that groups are of a row's own tokens."""
+    """The cache of `KIVI`: a layer's entries of the whole batch, or with padding those of each row,
+    so that a group has tokens of one row only."""
 
     method: KIVI
     layers: dict[int, list[QuantisedEntries]] = field(default_factory=dict)

@@ -1,11 +1,11 @@
 """KNorm (Devoto et al., arXiv 2406.11430, "A Simple and Effective L2 Norm-Based Strategy for KV
-Cache Compression", §3): the entries whose keys are shortest, which attention tends to like best.
+Cache Compression", §3): the entries with the shortest keys, which tend to get the most attention.
 
-Needs no attention weights. All tokens after the prompt stay.
+Attention weights are not needed. All tokens after the prompt are kept.
 
-Differs from the official code (alessiodevoto/l2compress, no licence found): that rounds the share
-up, and leaves prompts below `prune_after` tokens whole; its own runs leave the first two layers
-whole as well, which is skip_layers="0-1" here, on top of the budget.
+Differs from the official code (alessiodevoto/l2compress, no licence found): that code rounds the
+share up and keeps prompts below `prune_after` tokens whole; its runs also keep the first two layers
+whole, which is skip_layers="0-1" here, in addition to the budget.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class KNorm(Evicting):
     """Keeps the shortest keys.
 
     budget       entries of the prompt (`methods.parts.budget`)
-    skip_layers  layers that keep the whole prompt: none, one, or such as "0-1"
+    skip_layers  layers that keep the whole prompt: none, one, or a range such as "0-1"
     """
 
     budget: Budget = 0.5

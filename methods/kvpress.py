@@ -1,15 +1,15 @@
-"""The presses of kvpress (NVIDIA, github.com/NVIDIA/kvpress, Apache-2.0) as they are: what a press
-makes of a prompt's keys and values is the KV cache.
+"""The presses of kvpress (NVIDIA, github.com/NVIDIA/kvpress, Apache-2.0), unchanged: a press
+compresses a prompt's keys and values to the KV cache.
 
 A press is a class of the installed package, which is imported module by module: importing all of it
-would replace every attention function of transformers. kvpress 0.5 asks for transformers below 5.3;
-beside a newer one it is installed without its requirements (`pip install --no-deps kvpress
+would replace every attention function of transformers. kvpress 0.5 requires transformers below 5.3;
+with a newer version it is installed without its requirements (`pip install --no-deps kvpress
 cachetools`), and presses read `cache_position`, which newer models no longer pass and this adapter
 does.
 
-What differs from kvpress's own pipeline: the prompt is compressed with its question in it, unless
-the run asks for it afterwards; new tokens have their true positions. Presses that hook the model's
-forward pass themselves, or compress while decoding, can't run here.
+Differs from kvpress's pipeline: the prompt is compressed together with its question, unless the run
+puts the question afterwards; new tokens have their true positions. Presses that hook the model's
+forward pass, or that compress while decoding, can't run here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ WITHOUT_HEADS = "a press gave keys of another number of heads or another head si
 class KVPress(CacheMethod):
     """A press by the name of its class, with its settings.
 
-    press              such as KnormPress, SnapKVPress or ExpectedAttentionPress
+    press              name of its class: KnormPress, SnapKVPress, ExpectedAttentionPress, …
     compression_ratio  the share of the prompt's tokens that it removes; None for one without it
     options            further arguments of its class: "window_size=8, pooling=max"
     """
@@ -109,10 +109,10 @@ class KVPress(CacheMethod):
 
 @dataclass
 class PressedCache:
-    """What a press leaves of a prompt, and all new tokens. Rows with padding are pressed one by
-    one, without it. `attention` reads the prompt.
+    """The entries of a prompt that a press keeps, and all new tokens. Rows with padding are pressed
+    one by one, without the padding. `attention` reads the prompt.
 
-    layers  of each layer the entries of all rows together, or of one row after the other
+    layers  for each layer, the entries of all rows together, or a list of the rows' entries
     """
 
     press: Any
@@ -139,7 +139,7 @@ class PressedCache:
             layer.append((rows, entries))
 
     def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
-        call = replace(call, sequence=SequenceInfo(causal=True))  # padding isn't held
+        call = replace(call, sequence=SequenceInfo(causal=True))  # the cache holds no padding
         outputs = []
         for rows, entries in self.layers[call.layer]:
             entries.append(key[rows], value[rows])
@@ -171,7 +171,8 @@ class PressedCache:
 
 
 def _of_rows(call: AttentionCall, rows: slice, kept: Tensor | None) -> AttentionCall:
-    """The call with what its module was given of some rows, and of these the tokens kept [m]."""
+    """The call with its module's arguments restricted to some rows, and to their tokens `kept`
+    [m]."""
     assert call.module is not None
     if kept is None:
         return call
@@ -188,7 +189,8 @@ def _of_rows(call: AttentionCall, rows: slice, kept: Tensor | None) -> Attention
 
 @contextmanager
 def _explained(press: Any) -> Iterator[None]:
-    """Whatever a press raises, where a model isn't as it expects, is a reason in words."""
+    """Any exception of a press, where a model isn't as it expects, becomes `Unsupported` with a
+    reason."""
     try:
         yield
     except (MemoryError, torch.OutOfMemoryError):
@@ -201,7 +203,7 @@ def _explained(press: Any) -> Iterator[None]:
 
 
 class _rotary:
-    """Inside, the attention module has the model's rotary embedding, as presses expect it."""
+    """Context in which the attention module has the model's rotary embedding, as presses expect."""
 
     def __init__(self, model: Any, module: Any) -> None:
         embedding = getattr(model.base_model, "rotary_emb", None)
@@ -219,7 +221,7 @@ class _rotary:
 
 @functools.cache
 def package_folder() -> Path | None:
-    """Where kvpress is installed; None where it isn't."""
+    """The folder in which kvpress is installed; None if it isn't installed."""
     found = importlib.machinery.PathFinder.find_spec(PACKAGE)
     places = found.submodule_search_locations if found else None
     return Path(next(iter(places))) if places else None
@@ -239,7 +241,7 @@ def presses() -> dict[str, str]:
 
 
 def load(module: str, name: str) -> Any:
-    """A class of a module of kvpress.presses. The package's own __init__ isn't run."""
+    """A class of a module of kvpress.presses. The package's __init__ isn't run."""
     folder = package_folder()
     assert folder is not None
     if PACKAGE not in sys.modules:

@@ -1,18 +1,19 @@
 """KVzip (Kim et al., arXiv 2505.23416): the entries that the model needs to repeat its prompt.
 
-After the prompt, the model reads it once more, `chunk` tokens at a time, behind a request to repeat
-it. From the second chunk on, the last `overlap` tokens of the chunk before follow the request. An
-entry of the chunk scores the largest softmax weight that it gets from any of these queries, of all
-query heads that share its key; the softmax is over the first `sinks` tokens, the chunk and what is
-read now. The entries of all layers and KV heads are ranked together. Those with the highest scores
-stay, and the sinks, so that heads and layers hold different numbers. No question is needed for it.
-The second reading takes longer than the first, and is a part of the time to the first token.
+After the prompt, the model reads it once more, `chunk` tokens at a time, each after a request to
+repeat it. From the second chunk on, the last `overlap` tokens of the previous chunk follow the
+request. An entry's score is the largest softmax weight that any of these queries gives it, in all
+query heads that share its key; the softmax is over the first `sinks` tokens, the chunk and the
+tokens of this reading. The entries of all layers and KV heads are ranked together. Those with the
+highest scores and the sinks are kept, so that heads and layers hold different numbers. This needs
+no question. The second reading takes longer than the first, and is part of the time to the first
+token.
 
 Differs from the official code (snu-mllab/KVzip, MIT):
 - The sinks are the prompt's first tokens; there, they are the system prompt.
-- The request has no template of a chat around it. A model without a tokenizer gets none.
-- Exactly the budget is kept; there, entries as low as the lowest that fits go.
-- Rows of a batch are read again one by one; there is one row.
+- The request has no chat template. A model without a tokenizer gets no request.
+- Exactly the budget is kept; there, entries that tie with the lowest score that fits are dropped.
+- Rows of a batch are read again one by one; there, a batch has one row.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ Reread = tuple[Tensor, SequenceInfo, Callable[[Tensor, Tensor, Tensor, Attention
 
 @dataclass(frozen=True)
 class KVzip(CacheMethod):
-    """Keeps what repeating the prompt takes.
+    """Keeps the entries that are needed to repeat the prompt.
 
     budget   entries of the prompt, the mean over layers and KV heads (`methods.parts.budget`)
     chunk    tokens that are repeated at a time
-    overlap  tokens of the chunk before that introduce a later one
-    sinks    first tokens that stay
+    overlap  last tokens of the previous chunk, repeated before a chunk
+    sinks    first tokens, which are always kept
     """
 
     honours: ClassVar[frozenset[Feature]] = frozenset({Feature.SOFTCAP, Feature.SINKS})
@@ -59,7 +60,8 @@ class KVzip(CacheMethod):
         return ZippedCache(self, workload)
 
     def kept(self, scores: Tensor, workload: Workload) -> Tensor:
-        """Which entries of a row stay, of their scores [L, G, n] in all layers, bool."""
+        """Bool mask of a row's entries that are kept, given their scores [L, G, n] in all
+        layers."""
         scores = scores.clone()
         scores[:, :, : self.sinks] = torch.inf
         layers, heads, n = scores.shape
@@ -87,8 +89,7 @@ class KVzip(CacheMethod):
 class ZippedCache(RaggedLayers):
     """Holds all of a prompt until it has been read again.
 
-    prompt  of each layer, until then, its keys and values [B, G, n, d] and the rows' valid tokens
-            [B, n]
+    prompt  until then, for each layer the keys and values [B, G, n, d] and the valid tokens [B, n]
     """
 
     def __init__(self, method: KVzip, workload: Workload) -> None:
@@ -129,7 +130,7 @@ class ZippedCache(RaggedLayers):
         self._keep(kept)
 
     def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
-        if self.prompt:  # no model has read it again
+        if self.prompt:  # not yet read again
             everything = self.prompt.items()
             self._keep({layer: v[:, None].expand(k.shape[:3]) for layer, (k, _, v) in everything})
         return super().decode(query, key, value, call)
@@ -160,8 +161,8 @@ class ZippedCache(RaggedLayers):
         value: Tensor,
         call: AttentionCall,
     ) -> Tensor:
-        """The exact attention of what is read now, query [1, H, t, d], to a row's prompt, whose
-        tokens begin at `first`, and to itself; notes the scores of the chunk."""
+        """Exact attention of the tokens of this reading, query [1, H, t, d], to a row's prompt,
+        which begins at `first`, and to each other; records the scores of the chunk."""
         old_key, old_value = (x[row : row + 1] for x in self.prompt[call.layer][:2])
         sinks = old_key[:, :, first : first + self.method.sinks]
         keys = torch.cat((sinks, old_key[:, :, chunk], key), 2)
@@ -175,8 +176,8 @@ class ZippedCache(RaggedLayers):
 
 
 def _largest_weights(query: Tensor, keys: Tensor, call: AttentionCall) -> Tensor:
-    """[B, H, m]: the largest softmax weight that each of the keys [B, G, m, d] gets of any query
-    [B, H, t, d]; the last t keys are the queries' own."""
+    """[B, H, m]: the largest softmax weight that any query [B, H, t, d] gives each of the keys [B,
+    G, m, d]; the last t keys belong to the queries' tokens."""
     (batch, heads, t, _), m = query.shape, keys.shape[2]
     at_once = CPU_WEIGHTS if query.device.type == "cpu" else WEIGHTS
     rows = max(1, at_once // (batch * heads * m))

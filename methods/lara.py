@@ -12,10 +12,10 @@ Official code: HKUNLP/efficient-attention (Apache-2.0).
 
 Differs from the official code: stretches are of valid tokens, as even as can be, and empty ones are
 left out (there padding is averaged in as zeros). There a linear layer and a norm come before the
-means of a sequence, as here with pooling="layers", and after those of a picture, which are of
-squares. By its authors' note the form without them, the default here, is meant for weights trained
-with softmax, and is weaker where weights are trained from scratch. ω = μ always; the paper adds
-noise to it in training. No dropout.
+means of a sequence (here with pooling="layers"), and after the means of an image, which are over
+squares. According to its authors, the form without them, the default here, is meant for weights
+trained with softmax, and is weaker if weights are trained from scratch. ω = μ always; the paper
+adds noise to it in training. No dropout.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ PARTS = "weight", "bias", "gain", "shift"
 @dataclass(frozen=True)
 class LARA(Method):
     """c        proposals (official: 49)
-    pooling  "means" of queries and keys, or "layers": of them after a learned linear layer and a
-             norm for each, which all heads share, as in the official code for sequences
+    pooling  "means" of queries and keys, or "layers": means after a learned linear layer and a norm
+             for each, shared by all heads, as in the official code for sequences
 
     Raises Unsupported for a causal sequence and a position bias.
     """
@@ -92,7 +92,7 @@ class LARA(Method):
         return read.to(query.dtype)
 
     def own_parameters(self, workload: Workload, layer: int) -> Mapping[str, OwnParameter]:
-        """Initially as in the official code."""
+        """Their initial values are the official code's."""
         if self.pooling == "means":
             return {}
         size = workload.head_size
@@ -116,7 +116,7 @@ class LARA(Method):
 
     def state_bytes(self, workload: Workload) -> int:
         """Scores of the proposals with all keys and with all queries, t and α of one layer; with
-        layers also their outputs for queries and keys."""
+        "layers" also the layers' outputs for queries and keys."""
         layers = 2 * workload.head_size if self.pooling == "layers" else 0
         numbers = workload.batch * workload.heads * workload.length * (4 * self.c + layers)
         return max(4, workload.bytes_per_element) * numbers

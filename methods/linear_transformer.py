@@ -1,8 +1,8 @@
 """Linear Transformer (Katharopoulos et al., arXiv 2006.16236): attention with φ(x) = elu(x) + 1.
 
 output_i = φ(q_i)ᵀ Σ_j φ(k_j) v_jᵀ / φ(q_i)ᵀ Σ_j φ(k_j) (§3.2, eqs. 4-7): O(n d²) time, and in a
-causal model a state of d (d + 1) numbers (§3.3). It is no approximation of softmax: weights must be
-trained with it. The scores' scale is not used.
+causal model a state of d (d + 1) numbers (§3.3). It does not approximate softmax: weights must be
+trained with it. The scale of scores is not used.
 
 Official codes: idiap/fast-transformers (MIT), google-research/long-range-arena and
 mlpen/Nystromformer (both Apache-2.0).

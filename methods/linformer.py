@@ -5,11 +5,11 @@ softmax(q (E K)ᵀ · scale) (F V) with learned E, F [k, n]: O(n·k), for inputs
 Official codes: google-research/long-range-arena and mlpen/Nystromformer, which has LRA in PyTorch
 (both Apache-2.0).
 
-Differs from the official codes: projections are a head's own by default, as in the paper's
-equation (LRA's code shares one over all heads). A token's column is its number among its row's
-valid tokens, and padding has none (LRA's code ignores its masks). LRA's initial values are much
-smaller (`init`): in its encoder with k = 16, scores of 2,000 tokens begin with a standard deviation
-of 0.5, with the paper's values 3.8. Nyströmformer's harness begins with 0.02 for any k.
+Differs from the official codes: by default each head has its projections, as in the paper's
+equation (in LRA's code all heads share one). A token's column is its number among its row's valid
+tokens, and padding has none (LRA's code ignores its masks). LRA's initial values are much smaller
+(`init`): in its encoder with k = 16, scores of 2,000 tokens have an initial standard deviation of
+0.5, with the paper's values 3.8. Nyströmformer's harness uses 0.02 for any k.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ BIAS = "Linformer's projected keys have no position for a position bias"
 
 @dataclass(frozen=True)
 class Linformer(Method):
-    """The projections are initially normal.
+    """The projections are normally distributed at first.
 
     k        projected positions
-    n        the longest input
+    n        length of the longest input
     sharing  "none": E and F of each head; "headwise": E and F for all heads of a layer;
              "key-value": one E = F for all heads of a layer
     init     standard deviation: "paper", 1/√k (§4, theorem 2); "lra", √(2 / (n + k)), the variance

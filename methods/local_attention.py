@@ -1,12 +1,12 @@
 """Local attention (Tay et al., arXiv 2011.04006, Long Range Arena): softmax within disjoint blocks.
 
-The baseline of LRA's tables that sees least: a token reads its own block alone. Linear in n.
+In LRA's tables, the baseline with the fewest keys: a token reads only its own block. Linear in n.
 
 Official code: google-research/long-range-arena (Apache-2.0).
 
 Differs from LRA's code:
 - Its reshape puts every (n/b)-th token into one "block" (layout="strided"), while its padding mask
-  is of contiguous blocks.
+  is for contiguous blocks.
 - A row is cut into blocks without its padding; there padding takes part in the blocks, and a whole
   block is added where n is a multiple of b.
 """
@@ -34,8 +34,8 @@ class LocalAttention(Method):
     """Exact attention within blocks.
 
     b       tokens in a block
-    layout  "contiguous": b neighbours; "strided": of ⌈n/b⌉ blocks the i-th has the tokens i,
-            i + ⌈n/b⌉, i + 2⌈n/b⌉, …, as in LRA's code
+    layout  "contiguous": b neighbours; "strided": block i of ⌈n/b⌉ has the tokens i, i + ⌈n/b⌉, i +
+            2⌈n/b⌉, …, as in LRA's code
     """
 
     b: Positive = 50
@@ -91,7 +91,7 @@ class LocalAttention(Method):
         return x.reshape(shape).transpose(2, 3) if strided else x.reshape(shape)
 
     def _mask(self, query: Tensor, call: AttentionCall) -> Tensor | None:
-        """What is added to the scores: [B or 1, H or 1, blocks, tokens or 1, tokens]."""
+        """The mask to add to the scores: [B or 1, H or 1, blocks, tokens or 1, tokens]."""
         n, counts = query.shape[2], call.sequence.log_multiplicity
         mask = None
         if counts is not None or n % min(self.b, n):

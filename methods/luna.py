@@ -4,10 +4,10 @@ Each layer packs the tokens X into a short sequence P [l, D] and reads them from
 Y_P = Attn(P, X, X), then Y = Attn(X, Y_P, Y_P). The next layer's P is LayerNorm(P + Y_P); the first
 one is learned. O(n·l).
 
-The second attention has the layer's own projections, the first ones of its own (p). Differs from
-the official code: keys and values have projections of their own, as in the paper's equations (there
-one serves for both by default: `tied`), and P's norm stands after the residual in a pre-norm model
-too. No dropout on Y_P.
+The second attention uses the layer's projections, the first separate ones (p). Differs from the
+official code: keys and values have separate projections, as in the paper's equations (there by
+default one for both: `tied`), and P's norm comes after the residual in a pre-norm model too. No
+dropout on Y_P.
 
 Official code: XuezheMax/fairseq-apollo (MIT by the headers of its files).
 """
@@ -40,18 +40,18 @@ WIDTH = "Luna adds the packed values to P: it needs heads · head size = hidden 
 
 @dataclass(frozen=True)
 class LunaInfo(SequenceInfo):
-    """`packed` is P + Y_P [B, l, D] of each layer so far, by its number."""
+    """`packed` maps the number of each layer so far to its P + Y_P [B, l, D]."""
 
     packed: dict[int, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Luna(Method):
-    """P and the projections p are initially normal, P with standard deviation 1/√D.
+    """P and the projections p are normally distributed at first, P with standard deviation 1/√D.
 
     l     tokens of P (the paper's 16, 128 and 256)
     tied  official: one projection for keys and values, in both attentions (the layer's of keys)
-    init  standard deviation of p: "paper", 1/√D, for the paper names none; "lra", 1/√(2D), the
+    init  standard deviation of p: "paper", 1/√D, since the paper gives none; "lra", 1/√(2D), the
           variance of the official (Glorot's uniform, times 1/√2) values, with which LRA was run
 
     Raises Unsupported for a causal sequence and a position bias.
@@ -117,6 +117,7 @@ class Luna(Method):
         )
 
     def state_bytes(self, workload: Workload) -> int:
-        """The packing attention's keys and values, the packed sequence with its own, and P."""
+        """The packing attention's keys and values, the packed sequence with its keys and values,
+        and P."""
         tokens = 2 * workload.length + 4 * self.l
         return workload.bytes_per_element * workload.batch * tokens * workload.hidden_size

@@ -1,16 +1,16 @@
 """MRA-2 (Zeng et al., arXiv 2207.10284): the largest blocks of attention exactly, the others by
 their means.
 
-Queries and keys are averaged in blocks of b; μ = exp(q̄ k̄ᵀ) stands for every pair of two blocks
-(§4.1), and the m pairs of blocks with the largest μ are replaced by their own exponentials (§4.3);
-all are normalised together (§4.4). MRA-2-s drops the others. O(m b² d + (n/b)² d).
+Queries and keys are averaged in blocks of b; μ = exp(q̄ k̄ᵀ) approximates every pair of tokens of
+two blocks (§4.1). In the m pairs of blocks with the largest μ, the exact exponentials replace it
+(§4.3); all are normalised together (§4.4). MRA-2-s drops the others. O(m b² d + (n/b)² d).
 
 Official codes: mlpen/mra-attention (no licence found) and transformers' (Apache-2.0).
 
 Differs from official code:
 - Pairs of blocks are ranked by μ over the whole sequence, as in the paper; there after each row's
-  largest was taken away (`ranking`), so that every row's best tie.
-- In MRA-2-s a row of blocks of which none is chosen keeps its means; there its output is 0.
+  largest is subtracted (`ranking`), so that the best of all rows tie.
+- In MRA-2-s a row in which no block is chosen keeps its means; there its output is 0.
 - A row is cut into blocks without its padding.
 - transformers' version without its CUDA kernel returns zeros.
 """
@@ -42,9 +42,9 @@ class MRA(Method):
 
     b         tokens in a block
     per_row   exact pairs of blocks, for each block of queries on average: m = per_row · n/b
-    first     blocks at the front: all pairs with a block of queries or of keys among them come
-              before any other pair
-    diagonal  and so do this many blocks of keys around each block of queries
+    first     first blocks: all pairs with one of these as a block of queries or of keys are chosen
+              before other pairs
+    diagonal  blocks of keys around each block of queries, which are chosen like those of `first`
     sparse    MRA-2-s: the pairs that aren't exact are dropped
     ranking   "global", or "rows" as in the official code
 
@@ -77,7 +77,7 @@ class MRA(Method):
         return replace(self, b=4, per_row=2)
 
     def state_bytes(self, workload: Workload) -> int:
-        """The scores of one layer, of blocks and of the exact pairs."""
+        """The scores of one layer, for blocks and for the exact pairs."""
         blocks = -(-workload.length // self.b)
         scores = blocks**2 + self._exact_pairs(blocks) * self.b**2
         return workload.bytes_per_element * workload.batch * workload.heads * scores
@@ -103,8 +103,8 @@ class MRA(Method):
         return output[:, :, : query.shape[2]].to(query.dtype)
 
     def _largest(self, coarse: Tensor, filled: Tensor) -> tuple[Tensor, Tensor]:
-        """[B, H, m] twice: the chosen pairs of blocks, as places in [N, N], and which of them are a
-        row's own number of pairs, from its `filled` [B or 1, N] blocks."""
+        """[B, H, m] twice: the chosen pairs of blocks, as indices in [N, N], and which of them are
+        taken: a row's number of pairs depends on its `filled` [B or 1, N] blocks."""
         blocks, lowest = coarse.shape[-1], torch.finfo(coarse.dtype).min
         exists = (filled[:, :, None] & filled[:, None, :])[:, None]
         if self.ranking == "rows":
@@ -114,7 +114,7 @@ class MRA(Method):
         prior = front[:, None] + front[None, :]
         if self.diagonal:
             prior = prior + ((place[:, None] - place[None, :]).abs() <= self.diagonal // 2)
-        # Those before any other are ranked among themselves too: there may be more than m.
+        # The pairs that come first are ranked too, since there may be more than m.
         largest = coarse.masked_fill(~exists, 0).abs().amax((-1, -2), keepdim=True)
         ranked = coarse.double() + prior * (2 * largest.double() + 1)
         ranked = ranked.masked_fill(~exists, -math.inf).flatten(2)
@@ -127,8 +127,8 @@ class MRA(Method):
         self, query: Tensor, key: Tensor, value: Tensor, log_counts: Tensor, scale: float,
         chosen: Tensor, taken: Tensor,
     ) -> Partial:  # fmt: skip
-        """Attention over the chosen pairs of blocks that are taken, of tokens up to a multiple of
-        b."""
+        """Attention over the chosen pairs of blocks that are taken; the number of tokens is a
+        multiple of b."""
         batch, heads, n, _ = query.shape
         missing, blocks = -n % self.b, -(-n // self.b)
 

@@ -2,15 +2,15 @@
 products with a query are looked up in registers.
 
 The channels of a key are cut into groups. Each group of a KV head has 16 centroids, and a key is
-kept as the numbers of the nearest ones. A query is multiplied with the centroids alone: a table of
-16 numbers for each group, in 8 bits, fits a register of 16 bytes, from which one instruction looks
-up the products of 16 keys or more. A score is the sum of a key's products. Values are kept and read
-exactly; nothing is ever dropped, so there is no budget. The prompt attends exactly.
+kept as the numbers of the nearest ones. A query is multiplied only with the centroids: for each
+group, a table of 16 numbers in 8 bits fits a register of 16 bytes, from which one instruction looks
+up the products of 16 keys or more. A score is the sum of a key's products. Values are stored and
+read exactly; no entry is dropped, so there is no budget. The prompt attends exactly.
 
 Differs from the official code (tonyzhang617/nomad-dist, a fork of llama.cpp, MIT):
-- Centroids are learned there from the keys of a calibration text, for each layer and head; here
-  from those of the prompt, evenly spaced ones at most `SAMPLE`, while it is read.
-- It keeps keys as codes while it reads the prompt too.
+- There, centroids are learned for each layer and head from the keys of a calibration text; here
+  from at most `SAMPLE` evenly spaced keys of the prompt, while it is read.
+- There, keys are codes while the prompt is read, too.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ AT_ONCE = 1024
 class NoMAD(CacheMethod):
     """Keys in 4 bits for each group of channels.
 
-    channels  of a key that share a code; the paper has 1, 2 and 4. None: keys in full precision,
-              which is exact
+    channels  channels of a key that share a code; 1, 2 and 4 in the paper. None: keys in full
+              precision, which is exact
     kernel    "native": sums by the kernel of methods/kernels; "torch": the same sums by torch;
               "auto": native where it can run
     """
@@ -114,14 +114,14 @@ class NoMADCache:
 class CodedEntries:
     """The entries of one layer.
 
-    centroids  [B, G, S, 16, channels] of S groups of channels
-    codes      [B, G, E / 32, S, 16]: of a block of 32 keys, byte i has key i in its low half and
+    centroids  [B, G, S, 16, channels] for S groups of channels
+    codes      [B, G, E / 32, S, 16]: in a block of 32 keys, byte i has key i in its low half and
                key 16 + i in its high half
     values     [B, G, E, d]
     """
 
     def __init__(self, centroids: Tensor, value: Tensor) -> None:
-        """Without entries; `value` [B, G, n, d] has the sizes and the dtype of values."""
+        """Creates it empty; `value` [B, G, n, d] gives the sizes and the dtype of values."""
         self.centroids = centroids
         empty = centroids.new_zeros(*centroids.shape[:2], 0, centroids.shape[2], CENTROIDS)
         self.codes = Storage([empty.to(torch.uint8)], block=2)
@@ -149,7 +149,7 @@ class CodedEntries:
                 write(nearest(part, self.centroids), codes, first + start)
 
     def attend(self, query: Tensor, call: AttentionCall) -> Tensor:
-        """`kernels.lookups` of the last t tokens, query [B, H, t, d], by torch."""
+        """`kernels.lookups` in torch, for the last t tokens, query [B, H, t, d]."""
         n, t, valid = self.size, query.shape[2], call.sequence.valid
         scores = capped(self.scores(query, call.scale), call)
         if t > 1 or valid is not None:
@@ -178,7 +178,7 @@ class CodedEntries:
         return scores[..., : self.size].reshape(*query.shape[:3], self.size)
 
     def bytes(self) -> int:
-        """Bytes that a new token reads, without the room for more."""
+        """Bytes that a new token reads, without the spare room."""
         return sum(x.nbytes for x in (self.value, *self.codes.parts(), self.centroids))
 
     def held(self) -> list[Tensor]:
@@ -186,8 +186,8 @@ class CodedEntries:
 
 
 def learned(key: Tensor, channels: int) -> Tensor:
-    """The centroids [B, G, S, 16, channels] of keys [B, G, m, d], by k-means that begins with keys
-    evenly spaced in the order of each group's first channel."""
+    """The centroids [B, G, S, 16, channels] of keys [B, G, m, d], by k-means. It starts from keys
+    that are evenly spaced in the order of each group's first channel."""
     points = _groups(widened(key[:, :, :: max(1, -(-key.shape[2] // SAMPLE))]), channels)
     count = points.shape[3]
     if not count:
@@ -226,5 +226,5 @@ def _groups(x: Tensor, channels: int) -> Tensor:
 
 
 def _wide(index: Tensor, x: Tensor) -> Tensor:
-    """Indices [B, G, S, k] of whole points of x [B, G, S, m, c]."""
+    """Indices [B, G, S, k] of points of x [B, G, S, m, c], expanded over the channels."""
     return index[..., None].expand(*index.shape, x.shape[4])

@@ -8,13 +8,13 @@ Weights may be negative, and sum to 1 only where A is invertible and Z has conve
 Official codes: mlpen/Nystromformer and transformers' (both Apache-2.0).
 
 Differs from official codes:
-- Z₀ is scaled by each A's own norms; by default there, and in transformers, by the largest of the
-  batch, so that a row's output depends on the others.
-- A row's padding takes no part; there it enters landmarks as zeros, and F and A unmasked.
-- n need be no multiple of m: the lengths of stretches differ by one.
+- Z₀ is scaled by each A's own norms; there by default, and in transformers, by the largest norms of
+  the batch, so that a row's output depends on the others.
+- A row's padding is left out; there it enters landmarks as zeros, and F and A unmasked.
+- n need not be a multiple of m: the lengths of stretches differ by one at most.
 
-The depthwise convolution of v over tokens that is added to the output (§3.4, figure 2) has weights
-of its own, so it is off by default; on LRA it has 35 tokens.
+The depthwise convolution of v over tokens that is added to the output (§3.4, figure 2) has extra
+weights, so it is off by default; on LRA it has 35 tokens.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Nystromformer(Method):
     """Attention through landmarks; exact up to m tokens, as in the official code.
 
     m            landmarks
-    iterations   of the pseudoinverse
-    convolution  tokens of the convolution, an odd number; 0: none
+    iterations   iterations of the pseudoinverse
+    convolution  tokens of the convolution, an odd number; 0: no convolution
 
     No attention dropout. Raises Unsupported for a causal sequence or a position bias.
     """
@@ -59,7 +59,7 @@ class Nystromformer(Method):
         return padding_last(self._attend, query, key, value, call)
 
     def own_parameters(self, workload: Workload, layer: int) -> Mapping[str, OwnParameter]:
-        """As the official code's layer begins, but normal: with variance 1 / (3 · convolution)."""
+        """Initial values with the official code's variance, 1 / (3 · convolution), but normal."""
         if not self.convolution:
             return {}
         shape = (workload.heads, 1, self.convolution, 1)
@@ -116,7 +116,7 @@ class Nystromformer(Method):
 
 
 def pseudoinverse(matrix: Tensor, iterations: int) -> Tensor:
-    """That of each matrix [..., m, m] of non-negative numbers, approximately (§3.3)."""
+    """Approximate pseudoinverse of each matrix [..., m, m] of non-negative numbers (§3.3)."""
     norms = matrix.sum(-2).amax(-1) * matrix.sum(-1).amax(-1)
     inverse = matrix.transpose(-1, -2) / norms[..., None, None]
     identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)

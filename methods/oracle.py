@@ -1,18 +1,18 @@
-"""Oracles of decoding: each new token reads the entries that exact attention weighs most.
+"""Oracles of decoding: each new token reads the entries with the largest exact weights.
 
-For each query of each head, the softmax weights of all keys are computed exactly. Top-k keeps the k
+For each query of each head, the softmax weights of all keys are computed exactly. Top-k reads the k
 largest, top-p the fewest that hold the share p of the weight; the weights of the entries that are
-kept add up to 1 again. No choice of k entries holds more of the weight, so a row of top-k is the
-ceiling of the methods that read k entries, or keep k, and add nothing for the others (SparQ adds
-their estimated mean). An oracle is no method to use: it holds and reads all keys and values. The
-prompt is read exactly.
+read are normalised to 1. No choice of k entries holds more of the weight, so top-k is the upper
+bound for methods that read or keep k entries and add nothing for the others (SparQ adds their
+estimated mean). An oracle isn't for use: it holds and reads all keys and values. The prompt is read
+exactly.
 
 There is no paper. The research hub of SkyLight (skylight-org/sparse-attention-hub, Apache-2.0) has
 both as reference rows.
 
-Differs from that code: a share is one of the prompt's tokens (there of all tokens so far). Top-p
-stops at the number that reaches p (there one number more). Sinks and windows that the hub adds to
-an oracle are not part of it here.
+Differs from that code: a share is of the prompt's tokens (there of all tokens so far). Top-p stops
+at the weight that reaches p (there one weight later). The hub adds sinks and windows to an oracle;
+here it has none.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ROWS = 16
 
 @dataclass(frozen=True)
 class Oracle(CacheMethod):
-    """Exact weights choose what a new token reads."""
+    """Exact weights choose the entries that a new token reads."""
 
     honours: ClassVar[frozenset[Feature]] = frozenset(Feature)
 
@@ -64,8 +64,8 @@ class Oracle(CacheMethod):
 
 @dataclass(frozen=True)
 class OracleTopK(Oracle):
-    """budget  entries that a query reads in each head (`parts.budget`; a share is one of the
-    prompt): the k of top-k
+    """budget  entries that a query reads in each head (`parts.budget`; a share is of the prompt):
+    the k of top-k
     """
 
     budget: Budget = 0.25
@@ -106,7 +106,7 @@ class OracleTopP(Oracle):
 
 
 class ChosenEntries(Entries):
-    """All keys and values of one layer, of which each query reads what `choice` gives it."""
+    """All keys and values of one layer; each query reads the entries that `choice` selects."""
 
     def __init__(self, key: Tensor, value: Tensor, choice: Choice) -> None:
         super().__init__(key, value)
@@ -127,7 +127,7 @@ class ChosenEntries(Entries):
 
 
 def largest(counts: Sequence[int], weights: Tensor) -> Tensor:
-    """[B, H, t, E] bool: the largest weights of each query, `counts` of them in each row."""
+    """[B, H, t, E] bool mask of each query's largest weights, `counts` of them in each row."""
     most = max(1, min(max(counts), weights.shape[3]))
     index = weights.topk(most).indices
     rank = torch.arange(most, device=weights.device)

@@ -1,14 +1,14 @@
 """The oracle of sparse prefill: each block of queries reads the blocks of keys with the most exact
 weight.
 
-The softmax weights of all pairs are computed exactly, by a block of queries at a time, and summed
+The softmax weights of all pairs are computed exactly, one block of queries at a time, and summed
 over the pairs of each block. A block of queries reads the fewest blocks that hold the share
 `threshold` of its weight, or the share `budget` of the blocks up to its own. XAttention and
-FlexPrefill estimate these sums: for the same number of blocks, none reads more of the weight. It is
-no method to use: it computes every weight before it leaves any out.
+FlexPrefill estimate these sums: for the same number of blocks, neither reads more of the weight. It
+isn't a method to use: it computes all weights before it skips any.
 
-There is no paper and no official code. No block is forced: XAttention always reads the first block
-and the own one.
+There is no paper and no official code. No block is always read; XAttention always reads the first
+block and a query block's own.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Share = Annotated[float, Range(above=0, most=1)]
 class OracleBlocks(SparsePrefill):
     """block      tokens in a block
     threshold  share of the weight that a block of queries reads
-    budget     share of the blocks up to its own that it reads instead, at least one; None: as
-               `threshold` gives
+    budget     share of the blocks up to its own that it reads instead, at least one; None:
+               `threshold` decides
     """
 
     block: Positive = 128

@@ -10,14 +10,14 @@ Apache-2.0).
 
 Differs from official code:
 - Nothing is added to the features unless `epsilon` is given. Google's code adds 10⁻⁴, LRA's 10⁻⁶,
-  to features that are divided by the largest: of a query its own, of keys that of all positions. So
-  a causal model would see keys to come, and refuses it. With random normal queries and keys (2,048
-  tokens of size 64, m = 256) the output's relative error is about 5 without, 2.8 with 10⁻⁶ and 0.8
-  with 10⁻⁴, which makes the weights nearly equal. LRA's code also adds 2·10⁻⁶ to denominators below
-  10⁻⁶.
-- Directions are fixed by the seed and the layer; there they are drawn anew in training.
-- LRA's default is features="relu" with m=null and scaled=false; its softmax one, on ListOps only,
-  has 2 features.
+  to features that are divided by the largest one, for a query its own, for keys the largest of all
+  positions. So a causal model would see later keys, and `epsilon` is refused there. With random
+  normal queries and keys (2,048 tokens of size 64, m = 256) the output's relative error is about 5
+  without, 2.8 with 10⁻⁶ and 0.8 with 10⁻⁴, which makes the weights nearly equal. LRA's code also
+  adds 2·10⁻⁶ to denominators below 10⁻⁶.
+- Directions are fixed by the seed and the layer; there they are drawn again in training.
+- LRA's default is features="relu" with m=null and scaled=false; with softmax, which it uses on
+  ListOps only, it has 2 features.
 - In Nyströmformer's harness padding takes part in the denominator.
 """
 
@@ -38,21 +38,21 @@ from methods.parts.parameters import NonNegative, Positive, Range
 from methods.parts.partial import widened
 
 CAUSAL = "Performer's epsilon is relative to the largest of all keys, a causal model's future too"
-DRAWN = 1_000_003  # seeds of layers are this far apart
+DRAWN = 1_000_003  # the seeds of two layers differ by this
 
 
 @dataclass(frozen=True)
 class Performer(LinearMethod):
     """FAVOR+.
 
-    features  "softmax", or "relu", the generalised kernel φ(x) = relu(w·x) + offset (§2.2), which
-              weights must be trained with
+    features  "softmax", or "relu", the generalised kernel φ(x) = relu(w·x) + offset (§2.2), with
+              which weights must be trained
     m         random features; None, for "relu" only: relu(x) + offset itself
-    offset    of "relu"
+    offset    offset of "relu"
     scaled    false (LRA's "relu"): queries and keys are not multiplied by √scale
-    epsilon   of "softmax": what is added to each feature, as in Google's code. Raises Unsupported
-              for a causal sequence
-    seed      of the directions, drawn for each layer
+    epsilon   "softmax": number added to each feature, as in Google's code. Raises Unsupported for a
+              causal sequence
+    seed      seed of the directions, drawn for each layer
     """
 
     features: Literal["softmax", "relu"] = "softmax"
@@ -94,7 +94,7 @@ class Performer(LinearMethod):
         return along - _half(x)
 
     def _along(self, x: Tensor, call: AttentionCall) -> tuple[Tensor, Tensor]:
-        """Queries or keys [B, H, k, d] as they are scaled, and their w·x [B, H, k, m]."""
+        """Scaled queries or keys [B, H, k, d], and their w·x [B, H, k, m]."""
         if self.scaled:
             x = x * math.sqrt(call.scale)
         if self.m is None:
@@ -113,7 +113,7 @@ class Performer(LinearMethod):
         return super().unsupported(workload)
 
     def state_bytes(self, workload: Workload) -> int:
-        """With epsilon the features of all queries and keys of one layer, and their sums."""
+        """With `epsilon`, the features of all queries and keys of one layer, and their sums."""
         if not self.epsilon:
             return super().state_bytes(workload)
         m, d = self.feature_count(workload.head_size), workload.head_size
@@ -135,7 +135,7 @@ def directions(m: int, d: int, seed: int) -> Tensor:
     blocks = math.ceil(m / d)
     normal = torch.randn(blocks, d, d, generator=generator, dtype=torch.float64)
     bases, triangles = torch.linalg.qr(normal)
-    # LAPACK's signs aren't random: without this the estimate stays biased for any m.
+    # LAPACK's signs aren't random: without this the estimate is biased for any m.
     bases = bases * triangles.diagonal(dim1=1, dim2=2).sign()[:, None]
     lengths = torch.randn(m, d, generator=generator, dtype=torch.float64).norm(dim=1)
     orthogonal: Tensor = bases.mT.reshape(blocks * d, d)[:m] * lengths[:, None]

@@ -1,20 +1,21 @@
-"""Quest (Tang et al., arXiv 2406.10774, §3): a new token reads the pages of keys that may matter.
+"""Quest (Tang et al., arXiv 2406.10774, §3): a new token reads the pages of keys that may have the
+largest scores.
 
-All entries are kept. Of each page of keys the smallest and the largest number in every channel are
-kept too; with a query they bound the score of any key of the page (algorithm 1). A new token reads
-the pages with the highest bounds, of keys and values, and 2/page of all keys for the bounds. The
-prompt is read exactly, and so is everything in the first layers (§3.3), and several new tokens at
-once, such as a question after the prompt (`several`).
+All entries are kept. For each page of keys, the smallest and the largest number of every channel
+are kept too; with a query they bound the score of any key of the page (algorithm 1). A new token
+reads the pages with the highest bounds, of keys and values, and 2/page of all keys for the bounds.
+The prompt is read exactly, and so is everything in the first layers (§3.3), and several new tokens
+at once, such as a question after the prompt (`several`).
 
 The page of the new token is always read, as by the official kernels. The paper's algorithm and the
-official evaluation code rank it as any other (`newest="ranked"`), and may leave it out: of English
-text, at a quarter of 1,024 tokens, that raised the loss by .49 where reading it raised it by .22
-(SmolLM2-135M, 255 tokens of one text).
+official evaluation code rank it like any other (`newest="ranked"`), and may leave it out. On
+English text, at a quarter of 1,024 tokens, that raised the loss by .49, and always reading it by
+.22 (SmolLM2-135M, 255 tokens of one text).
 
 Differs from the official code (mit-han-lab/Quest, MIT): a page that the budget fills in part is
-read (there it is left out, so that no budget reads all); a row's pages begin at its first token.
-Official pages are chosen by each query head: the kernels run models whose heads share no keys, and
-the evaluation code, which also patches Mistral, repeats shared keys for each query head
+read (there it is left out, so that no budget reads all entries); a row's pages begin at its first
+token. Official pages are chosen by each query head: the kernels run models whose heads share no
+keys, and the evaluation code, which also patches Mistral, repeats shared keys for each query head
 (`repeat_kv`). That is share="head"; by default the heads of a group choose together.
 """
 
@@ -42,13 +43,14 @@ LEAST = 3
 @dataclass(frozen=True)
 class Quest(SparseReading):
     """budget        entries that a new token reads in each KV head of a layer (`parts.budget`; the
-                  paper's are 256 to 4,096 of up to 32,768 tokens); all of them are kept
+                  paper's are 256 to 4,096 of up to 32,768 tokens); all entries are kept
     page          tokens in a page
     dense_layers  layers at the start that are read exactly
-    share         query heads with the same keys choose pages together by their mean bound, "group",
-                  or each its own, "head", which together read more than the budget
+    share         query heads with the same keys choose pages together by their mean bound
+                  ("group"), or each for itself ("head"), and then together read more than the
+                  budget
     newest        the page of the new token is always "read", as by the official kernels, or
-                  "ranked" as any other
+                  "ranked" like any other
     """
 
     page: Positive = 16
@@ -83,7 +85,8 @@ class Quest(SparseReading):
 
 class Paged(LayerEntries):
     """The entries of one layer and the bounds of their pages, [B, G, pages, 2d]: the largest
-    numbers of the keys and of the keys times -1; the dtype's lowest where a row has no page."""
+    numbers of the keys and of the keys times -1; the lowest number of the dtype where a row has no
+    page."""
 
     method: Quest
 
@@ -119,7 +122,7 @@ class Paged(LayerEntries):
         return self.attend_at(grouped, place, read, call.scale).view_as(query)
 
     def _bound(self, key: Tensor) -> None:
-        """Takes the newest keys [B, G, t, d] into the bounds of each row's last pages."""
+        """Updates the bounds of each row's last pages with the newest keys [B, G, t, d]."""
         numbers, t, size = _both_ways(key), key.shape[2], self.method.page
         if (more := -(-max(self.tokens()) // size) - self.bounds.size) > 0:
             lowest = torch.finfo(key.dtype).min
@@ -131,7 +134,8 @@ class Paged(LayerEntries):
                 torch.maximum(highest, number[:, i], out=highest)
 
     def _scores(self, query: Tensor, pages: Sequence[int]) -> Tensor:
-        """[B, G or H, pages]: the bounds of the scores; where a row has no page, none is lower."""
+        """[B, G or H, pages]: the bounds of the scores; the lowest number where a row has no
+        page."""
         (bounds,) = self.bounds.parts()
         query = query.view(*bounds.shape[:2], -1, query.shape[3])
         query = _both_ways(query).clamp_(min=0)
@@ -144,8 +148,8 @@ class Paged(LayerEntries):
         return scores
 
     def _count(self, page: Tensor, tokens: Sequence[int]) -> None:
-        """Counts the bounds of all pages, and the entries of those [B, G or H, k] that any query
-        head of a group reads."""
+        """Counts the bytes read: the bounds of all pages, and the entries of the pages [B, G or H,
+        k] that any query head of a group reads."""
         (batch, heads, _, width), size = self.key.shape, self.method.page
         entries = (self.of_rows(tokens) - page * size).clamp(0, size)
         read = page.new_zeros(batch, heads, self.bounds.size + 1)

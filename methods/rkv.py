@@ -1,25 +1,25 @@
-"""R-KV (Cai et al., arXiv 2505.24133, §3): a cache for long outputs, of important keys that are not
-redundant.
+"""R-KV (Cai et al., arXiv 2505.24133, §3): a cache for long outputs that keeps important keys that
+are not redundant.
 
-After the prompt, and again after every `buffer` new tokens, each KV head keeps the entries with the
-best scores and the last ones, as many as the budget allows. Until the first time that the cache
-exceeds the budget, nothing is lost. A score is λ · importance − (1 − λ) · redundancy:
+After the prompt, and again after every `buffer` new tokens, each KV head keeps the last entries and
+those with the best scores, within the budget. No entry is dropped until the cache exceeds the
+budget for the first time. A score is λ · importance − (1 − λ) · redundancy:
 
 - Importance is the softmax weight of a key for each of the last queries, over the keys before the
-  window, averaged over these queries, and the largest among neighbouring entries. Query heads that
-  share keys count by the largest of their logits.
+  window, averaged over these queries, then the largest among neighbouring entries. Of query heads
+  that share keys, the largest logit counts.
 - Redundancy is a softmax over the keys of the mean cosine similarity of all keys with a key. Each
   key leaves out its similarity with itself and with the latest key to which it is more similar than
-  the threshold: of similar keys the latest one stays.
+  the threshold, so the latest of similar keys is kept.
 
-Similarities are computed in blocks of keys, without an n×n tensor; their number is n² all the same.
-Attention sinks of a model count in the output and not in the importance.
+Similarities are computed in blocks of keys, without an n×n tensor; their number is still n². A
+model's attention sinks count in the output, not in the importance.
 
 Differs from the official code (Zefan-Cai/R-KV, Apache-2.0):
-- It leaves a prompt whole until `buffer` new tokens have come; here the prompt is cut to the budget
-  at once, as by other methods.
-- Where a key is similar to no other, it leaves out the similarity with the first key.
-- Some of its versions compute the similarities of the first row of a batch alone.
+- It keeps the whole prompt until `buffer` new tokens have come; here the prompt is cut to the
+  budget at once, as in other methods.
+- For a key that is similar to no other, it leaves out the similarity with the first key.
+- Some of its versions compute only the similarities of the first row of a batch.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ Share = Annotated[float, Range(least=0, most=1)]
 
 @dataclass(frozen=True)
 class RKV(Evicting):
-    """Keeps important entries that others don't resemble.
+    """Keeps important entries that are not similar to others.
 
-    budget       entries in all when they were chosen (`methods.parts.budget`); the official
-                 scripts have numbers such as 1,024
-    buffer       new tokens after which they are chosen again
-    window       last tokens, which stay, and whose queries decide about importance
-    kernel_size  entries over which importance takes the largest
+    budget       total entries after a choice (`methods.parts.budget`); the official scripts use
+                 numbers such as 1,024
+    buffer       new tokens after which entries are chosen again
+    window       last tokens, which are kept and whose queries give the importance
+    kernel_size  neighbouring entries over which importance is the maximum
     mix_lambda   λ, the weight of importance
-    threshold    cosine similarity above which a later key represents a key
+    threshold    cosine similarity above which a later key represents an earlier one
     """
 
     budget: Budget = 0.25
@@ -78,8 +78,8 @@ class RKV(Evicting):
     def mixed(
         self, query: Tensor, key: Tensor, visible: Tensor | None, call: AttentionCall
     ) -> Tensor:
-        """The scores [B, G, m] of keys [B, G, m, d] in the order of their tokens, of which the last
-        ones are the window, by its queries [B, H, w, d]; `visible` [B, G, m]: None: all."""
+        """The scores [B, G, m] of keys [B, G, m, d], given in the order of tokens with the window
+        last, from the window's queries [B, H, w, d]; `visible` [B, G, m]: None: all."""
         key = widened(key)
         score = capped(logits(widened(query), key, call.scale), call)
         score, least = score.unflatten(1, (key.shape[1], -1)).amax(2), torch.finfo(score.dtype).min
@@ -105,7 +105,7 @@ class RKV(Evicting):
 
 
 def redundancy(key: Tensor, visible: Tensor | None, threshold: float) -> Tensor:
-    """[B, G, m]: how much each key of [B, G, m, d] resembles the others, as a softmax over those
+    """[B, G, m]: how similar each key of [B, G, m, d] is to the others, as a softmax over the keys
     that are `visible` [B, G, m]; None: all."""
     direction = normalize(key, dim=3)
     if visible is not None:
@@ -168,7 +168,7 @@ class RKVCache(EvictingCache):
         self.recent[layer][:, :, token % self.method.window] = last
 
     def _choose(self, entries: KeptEntries, call: AttentionCall) -> None:
-        """Frees all but the best entries, in rows that hold more than they may."""
+        """Frees all but the best entries in rows that hold more than they may."""
         if entries.size <= entries.limit:
             return
         recent, (*_, size) = self.recent[call.layer], entries.key.shape

@@ -9,13 +9,13 @@ under one softmax. O(n·b + N²·b).
 Official code: google-research/long-range-arena (Apache-2.0).
 
 Differs from the official code (LRA's): P multiplies the keys, and one softmax is over both blocks.
-There (form="lra") P is a softmax and its einsum sums keys and P apart, so that each sorted block is
-the sum of all blocks and the sorting network never acts; two softmaxes are added, so that a value
-which all tokens have is read 1 + N times; and a block has each N-th token. Its mask of padding is
-of contiguous blocks; here rows are cut without their padding. Differs from the paper: no Gumbel
-noise on R in training, and no causal form. That masks later blocks while P is balanced, but a
-column's sum still has the logits of the later blocks that read it, so that an output would depend
-on later tokens; how the paper keeps them out wasn't found.
+There (form="lra") P is a softmax, and its einsum sums keys and P separately, so that each sorted
+block is the sum of all blocks and the sorting network has no effect; two softmaxes are added, so
+that a value which all tokens share is read 1 + N times; and a block has every N-th token. Its
+padding mask is for contiguous blocks; here rows are cut without their padding. Differs from the
+paper: no Gumbel noise on R in training, and no causal form. The paper's causal form masks later
+blocks while P is balanced, but a column's sum still contains the logits of later blocks that read
+it, so that an output would depend on later tokens; how the paper excludes them wasn't found.
 """
 
 from __future__ import annotations
@@ -45,13 +45,14 @@ BIAS = "Sinkhorn attention's sorted keys have no position for a position bias"
 
 @dataclass(frozen=True)
 class Sinkhorn(Method):
-    """W_P and W_B are initially normal with standard deviation 1/√D; each head has a W_B.
+    """W_P and W_B are normally distributed at first, with standard deviation 1/√D; each head has a
+    W_B.
 
     b           tokens in a block
-    n           the longest input
-    iterations  of Sinkhorn balancing
+    n           length of the longest input
+    iterations  iterations of Sinkhorn balancing
     tau         temperature of R
-    form        "paper", or "lra", which has neither parameters nor a longest input
+    form        "paper", or "lra", which has no parameters and accepts inputs of any length
 
     A row is cut into blocks without its padding. Raises Unsupported for a causal sequence, a
     position bias and more than n tokens.
@@ -106,8 +107,8 @@ class Sinkhorn(Method):
         return self._reason(workload.causal, workload.position_bias, workload.length)
 
     def state_bytes(self, workload: Workload) -> int:
-        """Sorted keys and values, those beside a block's own, and P of one layer; of "lra" queries,
-        keys and values in blocks, and the sums."""
+        """Sorted keys and values, their concatenation with each block's own, and P of one layer;
+        for "lra" queries, keys and values in blocks, and the sums."""
         n_blocks = -(-workload.length // self.b)
         numbers = 6 * workload.length * workload.head_size + n_blocks**2
         if self.form == "lra":
@@ -122,8 +123,8 @@ class Sinkhorn(Method):
     def _lra(
         self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall, valid: Tensor | None
     ) -> Tensor:
-        """LRA's form, for rows without padding: attention to the own block, of each N-th token, and
-        to the sums of N neighbours, the tokens of all blocks that have one place in theirs."""
+        """LRA's form, for rows without padding: attention to the own block, which has every N-th
+        token, and to sums over N neighbours, the tokens with the same index in each block."""
         key, value = per_head(query, key, value)
         n, counts = query.shape[2], counts_of(call.sequence, query)
         size = min(self.b, n)
@@ -167,7 +168,7 @@ def sorted_attention(
     query: Tensor, key: Tensor, value: Tensor, sorting: Tensor, blocks: Blocks, call: AttentionCall
 ) -> Tensor:
     """query [B, H, n, d], key and value, and P [B, H, N, N] → [B, H, n, d]. A sorted slot is the
-    mean of the tokens that P puts there, weighted by P, and counts as many tokens as they do."""
+    mean of the tokens that P moves there, weighted by P, and its multiplicity is their total."""
     query, key, value = map(blocks.split, (query, *per_head(query, key, value)))
     own = widened(blocks.count)[:, None].expand(*key.shape[:4])
     count = sorting @ own  # [B, H, N, b]

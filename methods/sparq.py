@@ -1,15 +1,15 @@
 """SparQ (Ribar et al., arXiv 2312.04985, §4): a new token reads some channels of all keys, and then
 the entries that these channels rank highest.
 
-All entries are kept, the keys in a second layout, by channel, so that r of the d channels are read
-alone (held: half as much again). A query's r largest numbers give approximate scores; the best
-entries and the newest ones are read whole, and the weight estimated for the rest goes to the mean
-of all values (algorithm 1). Query heads with the same keys choose together: by the sum of their
-numbers' sizes, and of their scores. The prompt is read exactly, and so are several new tokens at
-once, such as a question after the prompt (`several`).
+All entries are kept, and the keys also in a second layout, by channel, so that r of the d channels
+can be read alone (1.5 times the memory). A query's r largest numbers give approximate scores; the
+best entries and the newest ones are read whole, and the weight estimated for the rest is given to
+the mean of all values (algorithm 1). Query heads with the same keys choose together, by the sums of
+their absolute numbers and of their scores. The prompt is read exactly, and so are several new
+tokens at once, such as a question after the prompt (`several`).
 
 Differs from the official code (graphcore-research/llm-inference-research, MIT): the budget includes
-the new token (there one more).
+the new token (there it is added to the budget).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from methods.parts.sparse_reading import LayerEntries, Prompt, SparseReading
 class SparQ(SparseReading):
     """budget  entries that a new token reads whole in each KV head of a layer (k)
     r       channels of all keys that it reads
-    local   share of the budget that goes to the newest entries, the new one in any case
+    local   share of the budget for the newest entries; the new entry is always read
     """
 
     budget: Budget = 128
@@ -50,7 +50,7 @@ class SparQ(SparseReading):
 
 
 class ByChannel(LayerEntries):
-    """The entries of one layer, the keys by channel too, [B, G·d, n], and the sum of each row's
+    """The entries of one layer, the keys also by channel, [B, G·d, n], and the sum of each row's
     values [B, G, d]."""
 
     method: SparQ
@@ -104,7 +104,8 @@ class ByChannel(LayerEntries):
         return scores
 
     def _count(self, tokens: int, most: int) -> None:
-        """Counts r channels of all keys, the entries read whole and the mean value."""
+        """Counts the bytes read: r channels of all keys, the entries read whole and the mean
+        value."""
         batch, heads, _, width = self.key.shape
         numbers = min(self.method.r, width) * tokens + 2 * width * most + width * batch
         self.read += heads * numbers * self.key.element_size()

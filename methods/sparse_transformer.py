@@ -1,18 +1,18 @@
 """Sparse Transformer (Child et al., arXiv 1904.10509): strided and fixed factorised attention.
 
 "strided": token i reads the l tokens up to itself, and every j with i - j a multiple of l (§4.3);
-"fixed": its own block of l tokens, and the last c tokens of every block (§4.3). Both sets are read
-in one softmax (§5.2's merged heads). With l near √n the cost is O(n √n).
+"fixed": token i reads its own block of l tokens, and the last c tokens of every block (§4.3). Both
+sets are read in one softmax (§5.2's merged heads). With l near √n the cost is O(n √n).
 
-The paper's models are causal. In an encoder the sets here have no order: strided reads fewer than l
-tokens on each side and the multiples of l in both directions, fixed the whole own block and the
-last c tokens of all blocks.
+The paper's models are causal. In an encoder, the sets extend to both sides: "strided" reads fewer
+than l tokens on each side and the multiples of l in both directions, "fixed" the whole own block
+and the last c tokens of all blocks.
 
 Official codes: openai/sparse_attention (no licence found) and google-research/long-range-arena
 (Apache-2.0).
 
 Differs from official codes:
-- LRA's encoder reads only earlier tokens, and each block's first token too: at the paper's example
+- LRA's encoder reads only earlier tokens, and also each block's first token: in the paper's example
   of 4 tokens that is exact causal attention.
 - OpenAI's window has l tokens, as here; the paper's formula, max(0, i - l) … i, has l + 1.
 """
@@ -34,11 +34,11 @@ from methods.parts.rows import without_padding
 
 @dataclass(frozen=True)
 class SparseTransformer(Method):
-    """Factorised attention, all heads alike.
+    """Factorised attention, the same in all heads.
 
     pattern  "fixed" (the paper's for text) or "strided" (for images and audio)
     l        stride, and tokens in a block; the paper's typical values are 128 and 256
-    c        of "fixed": tokens of a block that all read; the paper's are 8, 16 and 32
+    c        "fixed": tokens of a block that all tokens read; the paper's are 8, 16 and 32
 
     Rows are cut into blocks without their padding. No attention dropout.
     """
@@ -88,14 +88,14 @@ class SparseTransformer(Method):
         part = attend_in_groups(query, key, value, call, tokens, window, near)
         if len(tokens) > 1:
             columns = tokens.T
-            other = columns[:, None, :] != columns[:, :, None]  # its own token is in the window
+            other = columns[:, None, :] != columns[:, :, None]  # the token itself is in the window
             far = attend_in_groups(query, key, value, call, columns, columns, other)
             part = part.merged(far)
         return part.output.to(query.dtype)
 
     def _fixed(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """What the blocks of tokens [N, l] read, [N, l + N c]: their own tokens, and the last c of
-        every block; and which of them, [N, 1, l + N c], where a block's own count once."""
+        """The keys of the blocks of tokens [N, l], [N, l + N c]: their own tokens, and the last c
+        of every block; and a mask [N, 1, l + N c] by which a block's own tokens count once."""
         blocks, l = tokens.shape  # noqa: E741
         last = tokens[:, -self.c :].flatten().expand(blocks, -1)
         once = torch.cat((torch.ones_like(tokens) > 0, last // l != tokens[:, :1] // l), 1)

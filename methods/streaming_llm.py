@@ -1,18 +1,19 @@
-"""StreamingLLM (Xiao et al., arXiv 2309.17453, §3.2): the first tokens, which attention sinks to,
-and a window of the last ones.
+"""StreamingLLM (Xiao et al., arXiv 2309.17453, §3.2): the first tokens, which are attention sinks,
+and a window of the last tokens.
 
-While a model decodes, each new token attends to the first `sinks` entries and to as many of the
-last ones as the budget leaves, itself included. The prompt is read exactly; the paper's streams
-never read more than the window.
+While a model decodes, each new token attends to the first `sinks` entries and, with the rest of the
+budget, to the last ones, including itself. The prompt is read exactly; the paper's streams never
+read more than the window.
 
 Differs from the official code (mit-han-lab/streaming-llm, MIT):
 - It caches unrotated keys and rotates all of them at each step to their index in the cache. Here
-  keys come rotated, and the query is moved back to its own index where it meets the sinks; for the
-  window its true position gives the same distances. positions="true" doesn't renumber at all.
-- It evicts before it reads several tokens at once, so that the first of them see less of the window
-  than the budget allows; here each sees all of it.
-- Its class keeps 4 + 512 entries, its example 4 + 2,000, and Table 1 has 4 + 1,020; the default
-  here is a quarter of the prompt.
+  keys come rotated, and the query is moved back to its index in the cache for its scores with the
+  sinks; in the window its true position gives the same distances. positions="true" doesn't
+  renumber.
+- It evicts before it reads several tokens at once, so that the first of them see a shorter window
+  than the budget allows; here each sees the whole window.
+- Its class keeps 4 + 512 entries, its example 4 + 2,000, and the paper's Table 1 has 4 + 1,020; the
+  default here is a quarter of the prompt.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ NO_ROTATION = (
 class StreamingLLM(Rolling):
     """Keeps the first and the last tokens.
 
-    budget     entries in all: sinks and window (`methods.parts.budget`)
-    sinks      first tokens that stay
-    positions  "cache": as the paper, tokens count from 0 within the cache; "true": as in the text
+    budget     total entries: sinks and window (`methods.parts.budget`)
+    sinks      first tokens, which are always kept
+    positions  "cache": as in the paper, tokens count from 0 within the cache; "true": as in the
+               text
     """
 
     # A model's own window would hide the sinks.
@@ -77,7 +79,7 @@ class StreamingLLM(Rolling):
         if entries.padded:
             sinks = self.protected(entries.token[:, :1], entries.rows)[:, :, None]
             scores = torch.where(sinks, entries.logits(moved, call), scores)
-        else:  # they have stayed at the front
+        else:  # the sinks are still at the front
             scores[..., : self.sinks] = entries.logits(moved, call, self.sinks)
         return entries.attend_by(scores, call)[0]
 

@@ -4,14 +4,14 @@ random       softmax(R) V with a learned R [H, n, n] (§3.1.2)
 factorised   R = R₁ R₂ᵀ with R₁, R₂ [H, n, k] (§3.1.4)
 dense        row i of R is W₂ relu(W₁ xᵢ + b₁) + b₂, of length n, for each head (§3.1.1)
 
-O(n²) in time, as attention; no product of queries and keys. For inputs of at most n tokens; a
-token's row and column are its number among its row's valid tokens.
+O(n²) in time, like attention, without a product of queries and keys. For inputs of at most n
+tokens; a token's row and column are its number among its row's valid tokens.
 
 Official code: google-research/long-range-arena (Apache-2.0).
 
-Differs from the official code (LRA's): padding is masked in every form (there only where products
-of queries and keys are added), scores are R alone (there R + q kᵀ by default), and each head has a
-W₂ (there one serves for all).
+Differs from the official code (LRA's): padding is masked in every form (there only if products of
+queries and keys are added), scores are R alone (there R + q kᵀ by default), and each head has a W₂
+(there all heads share one).
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ DECODING = "a dense Synthesizer's weights need the hidden states, which a KV cac
 
 @dataclass(frozen=True)
 class Synthesizer(Method):
-    """All of R is initially normal.
+    """R, or its factors, are normally distributed at first.
 
     form  random, factorised or dense
     k     rank of the factorised R (the paper's)
-    n     the longest input
-    init  standard deviation: "paper", of R 1 (its factors k^-¼), of W₁ and W₂ 1/√(inputs), for the
-          paper names none; "lra", the variances of LRA's (Glorot's uniform) values, whose fans are
-          those of all heads together: R and its softmax begin nearly uniform
+    n     length of the longest input
+    init  standard deviation: "paper", 1 for R (k^-¼ for its factors), 1/√(inputs) for W₁ and W₂,
+          since the paper gives none; "lra", the variances of LRA's (Glorot's uniform) values, with
+          the fans of all heads together: R and its softmax are nearly uniform at first
 
     A decoder's new token has the last row of R. Raises Unsupported for more than n tokens.
     """
@@ -66,7 +66,7 @@ class Synthesizer(Method):
     init: Literal["paper", "lra"] = "paper"
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
-        """Of the last tokens, as many as there are queries."""
+        """Attention of the last tokens, one for each query."""
         places = self._places(call, value)
         own, rows = call.parameters, places[:, -query.shape[2] :]
         if self.form == "factorised":
@@ -92,7 +92,7 @@ class Synthesizer(Method):
         heads, size, n = workload.heads, workload.hidden_size, self.n
 
         def std(paper: float, fans: int) -> float:
-            """`fans`: inputs and outputs of all heads."""
+            """Standard deviation of R or a weight; `fans`: inputs and outputs of all heads."""
             return paper if self.init == "paper" else (2 / fans) ** 0.5
 
         if self.form == "random":
@@ -112,7 +112,7 @@ class Synthesizer(Method):
         return frozenset({"query", "key"})
 
     def kv_cache(self, workload: Workload) -> KVCache:
-        """New tokens read as `attend` does, which needs the values alone."""
+        """A cache of values only: `attend`, by which new tokens read, doesn't use keys."""
         return Values(self.attend, self.attend)
 
     def scaled_down(self) -> Method:
@@ -124,7 +124,8 @@ class Synthesizer(Method):
         return self._longer(workload.length)
 
     def state_bytes(self, workload: Workload) -> int:
-        """The scores and weights of one layer; a factorised R is gathered, and read fused."""
+        """The scores and weights of one layer; a factorised R is gathered, and attention is
+        fused."""
         if self.form == "factorised" and not workload.position_bias:
             return 2 * workload.bytes_per_element * workload.heads * workload.length * self.k
         scores = workload.batch * workload.heads * workload.length**2
@@ -134,7 +135,7 @@ class Synthesizer(Method):
         return f"Synthesizer's R is for at most n={self.n} tokens, not {n}" if n > self.n else None
 
     def _places(self, call: AttentionCall, tokens: Tensor) -> Tensor:
-        """[B or 1, n]: the number of each token among its row's valid ones."""
+        """[B or 1, n]: the number of each token among its row's valid tokens."""
         n, valid = tokens.shape[-2], call.sequence.valid
         if reason := self._longer(n):
             raise Unsupported(reason)
@@ -143,7 +144,7 @@ class Synthesizer(Method):
         return (valid.cumsum(1) - 1).clamp(min=0)
 
     def _read(self, scores: Tensor, query: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
-        """softmax(scores [B or 1, H, q, n] + biases) v; q last tokens."""
+        """softmax(scores [B or 1, H, q, n] + biases) v for the q last tokens."""
         q, n = scores.shape[-2:]
         (value,) = per_head(query, value)
         if call.bias is not None:
@@ -158,7 +159,7 @@ class Synthesizer(Method):
 
 
 class Values(FullCache):
-    """Keeps every token's value: keys of no channels."""
+    """Keeps the value of every token; keys have no channels."""
 
     def prefill(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         self.take(query, key, value, call)

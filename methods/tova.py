@@ -1,13 +1,13 @@
 """TOVA, token omission via attention (Oren et al., arXiv 2401.06104, §3): a multi-state RNN that
 drops the state which the newest token attends to least.
 
-After the prompt and after each step the entries with the largest softmax weights of the last query
-stay, the weights averaged over all heads of the layer: each head keeps the same tokens. The newest
-token may go at once (kvpress protects it).
+After the prompt and after each step, the entries with the largest softmax weights of the last query
+are kept. Weights are averaged over all heads of the layer, so each head keeps the same tokens. The
+newest token may be dropped at once (kvpress protects it).
 
-Differs from the official code (schwartz-lab-NLP/TOVA, Apache-2.0): as an option, that narrows the
-gaps between the positions of what is kept, for texts longer than those of training; positions are
-true here.
+Differs from the official code (schwartz-lab-NLP/TOVA, Apache-2.0): as an option, that code narrows
+the gaps between the positions of kept tokens, for texts longer than those of training; here
+positions are true.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from methods.parts.key_weights import attention_received
 
 @dataclass(frozen=True)
 class TOVA(Rolling):
-    """Keeps what the last query attends to.
+    """Keeps the entries to which the last query attends most.
 
-    budget  entries in all (`methods.parts.budget`); the paper's multi-state sizes go up to 4,096
+    budget  total entries (`methods.parts.budget`); the paper's multi-state sizes go up to 4,096
     """
 
     def scores(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:

@@ -4,18 +4,18 @@ a random rotation.
 A vector x of d channels is kept as its norm, in 16 bits, and the rotated direction √d·Πx/‖x‖, whose
 numbers are nearly normal for any x. Each number becomes the nearest of 2^bits centroids, which
 minimise the mean squared error of a normal number. A number takes bits + 16/d bits. The newest keys
-and values are quantised too, as in the paper. Nothing is dropped, so there is no budget. The prompt
-attends unquantised.
+and values are quantised too, as in the paper. No entry is dropped, so there is no budget. The
+prompt attends unquantised.
 
 Keys and values are not rotated back: the query is rotated once, and so is the sum of the values.
-A native kernel reads codes of 2 to 4 bits; torch unpacks entries in blocks, so that the whole
-cache is never in full precision. Attention is computed in float32, or in float64.
+A native kernel reads codes of 2 to 4 bits; torch unpacks some entries at a time, so that the whole
+cache is never in full precision. Attention is computed in float32 or float64.
 
 There is no official code. Differs from the paper:
-- Centroids are those of the normal distribution, to which a channel of a random direction tends
-  with more channels, instead of those of the distribution for d channels.
-- It has no 2.5 and 3.5 bits, where some channels have a bit more, and no form for inner products
-  without bias, which spends a bit on the sign of what is left (Algorithm 2).
+- Centroids are those of the normal distribution instead of the distribution for d channels, which
+  tends to it as d grows.
+- It has no 2.5 and 3.5 bits, where some channels have one bit more, and no form for unbiased inner
+  products, which spends a bit on the sign of the residual (Algorithm 2).
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ ROUNDS = 1000
 
 @dataclass(frozen=True)
 class TurboQuant(CacheMethod):
-    """Keys and values rotated, in few bits.
+    """Keys and values in few bits after a rotation.
 
-    bits    of each number; None: rotated alone, in full precision, which is exact
-    seed    of the rotation, the same for all layers and heads
-    kernel  "native": products with codes by the kernel of methods/kernels; "torch": with the
-            numbers that torch restores; "auto": native where it can run
+    bits    bits of each number; None: only rotated, in full precision, which is exact
+    seed    seed of the rotation, the same for all layers and heads
+    kernel  "native": methods/kernels multiplies with the codes; "torch": torch restores the numbers
+            first; "auto": native where it can run
     """
 
     honours: ClassVar[frozenset[Feature]] = frozenset(Feature)
@@ -89,8 +89,8 @@ class TurboQuant(CacheMethod):
 
 @cache
 def centroids(bits: int) -> tuple[float, ...]:
-    """The 2^bits numbers that minimise the mean squared error of a standard normal number when it
-    becomes the nearest of them, in ascending order (Lloyd 1982, Max 1960)."""
+    """The 2^bits numbers, in ascending order, that minimise the mean squared error of rounding a
+    standard normal number to the nearest of them (Lloyd 1982, Max 1960)."""
     normal, count = NormalDist(), 1 << bits
     numbers = [normal.inv_cdf((i + 0.5) / count) for i in range(count)]
     for _ in range(ROUNDS):
@@ -115,16 +115,16 @@ class Rotated(Storage):
         super().__init__(self._coded(key, value))
 
     def append(self, key: Tensor, value: Tensor) -> None:
-        """New tokens [B, G, t, d]."""
+        """Adds new tokens [B, G, t, d]."""
         self.add(*self._coded(key, value))
 
     def leave_window(self, window: int | None) -> None:
-        """Frees what no query from now on reaches, a block at a time."""
+        """Frees the tokens that no later query reaches, a block at a time."""
         if window is not None and self.size >= window + BLOCK:
             self.keep_last(window)
 
     def attend(self, query: Tensor, call: AttentionCall) -> Tensor:
-        """The last t tokens, query [B, H, t, d], to all entries → [B, H, t, d]."""
+        """Attention of the last t tokens, query [B, H, t, d], to all entries → [B, H, t, d]."""
         keys, key_scale, values, value_scale = self.parts()
         self.read += sum(x.nbytes for x in (*self.parts(), self.rotation))
         t, first = query.shape[2], self.size - query.shape[2]
@@ -147,7 +147,7 @@ class Rotated(Storage):
         return scores.view(*query.shape[:3], self.size)
 
     def _weighted_sum(self, weights: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
-        """Of the values, still rotated: weights [B, H, t, E] → the numbers of [B, H, t, d]."""
+        """Sum of the values, still rotated: weights [B, H, t, E] → the numbers of [B, H, t, d]."""
         found = self._natively(kernels.code_sums, weights, codes, scale)
         if not isinstance(found, str):
             return found
@@ -164,7 +164,7 @@ class Rotated(Storage):
         codes: Tensor,
         scale: Tensor,
     ) -> Tensor | str:
-        """What the kernel returns for rows of queries or weights, or the reason why not."""
+        """The kernel's result for rows of queries or weights, or the reason why it can't run."""
         if self.method.kernel == "torch":
             found: Tensor | str = kernels.ASKED
         elif self.bits is None:
@@ -177,7 +177,8 @@ class Rotated(Storage):
         return found
 
     def _coded(self, key: Tensor, value: Tensor) -> list[Tensor]:
-        """Codes and scales of keys and of values [B, G, t, d]: 1 where numbers stay as they are."""
+        """Codes and scales of keys and of values [B, G, t, d]; scales are 1 if numbers aren't
+        quantised."""
         x = torch.cat((key, value), 1)
         half = torch.bfloat16 if x.dtype == torch.bfloat16 else torch.float16
         codes = widened(x) @ self.rotation.mT
@@ -203,7 +204,7 @@ class Rotated(Storage):
             yield numbers.index_select(0, which.flatten()).view_as(which)
 
     def _split(self, x: Tensor, dim: int) -> Sequence[Tensor]:
-        """x, whose dimension `dim` is that of the entries, by entries that are unpacked at once."""
+        """x, split along `dim`, the dimension of entries, into parts that are unpacked at once."""
         numbers = x.shape[0] * x.shape[1] * len(self.rotation)
         parts: Sequence[Tensor] = x.split(max(1, AT_ONCE // numbers), dim)
         return parts
@@ -213,7 +214,7 @@ class Rotated(Storage):
 class TurboQuantCache:
     """The cache of `TurboQuant`.
 
-    at_once  new tokens that come together are read as if each came alone
+    at_once  several new tokens at once are read as if each came alone
     """
 
     at_once: ClassVar[bool] = True

@@ -1,8 +1,8 @@
 """Vanilla: exact attention (Vaswani et al., arXiv 1706.03762, §3.2), fused and unfused.
 
-The two baselines of every comparison. `Vanilla` is what a user has today: torch's fused attention,
-with position biases and padding that never become an n×n tensor. `VanillaEager` is what papers
-usually compare with: scores, softmax and product as three steps over n×n tensors.
+The two baselines of every comparison. `Vanilla` is the attention that users have today: torch's
+fused kernel, with position biases and padding that never become an n×n tensor. `VanillaEager` is
+the usual baseline of papers: scores, softmax and product as three steps over n×n tensors.
 
 Official code: tensorflow/tensor2tensor (Apache-2.0).
 
@@ -36,8 +36,8 @@ from methods.parts.dense import DenseAttention
 @dataclass(frozen=True)
 class Vanilla(DenseAttention):
     """Exact attention, layer after layer. By default it is the baseline of every ratio: torch's
-    fused attention, whatever kernel the methods take. A model that has another attention than exact
-    (LongT5, LED) runs as it is."""
+    fused attention, whichever kernel the methods use. A model whose own attention isn't exact
+    (LongT5, LED) runs unchanged."""
 
     keeps_attention: ClassVar[bool] = True
     honours: ClassVar[frozenset[Feature]] = frozenset(Feature)

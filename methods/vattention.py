@@ -1,21 +1,21 @@
 """vAttention (Desai et al., arXiv 2510.05688): a new token reads the entries with the largest
-scores exactly, and of the others a random sample, whose size bounds the error.
+scores exactly, and a random sample of the others, whose size bounds the error.
 
-Exact are the first entries, the last ones and those with the largest scores. A base sample of the
-other n_s entries estimates the deviation σ of exp(score) and, with the exact entries, the
+The first entries, the last ones and those with the largest scores are read exactly. A base sample
+of the other n_s entries estimates the deviation σ of exp(score) and, with the exact entries, the
 denominator D of the softmax. Then m = (z_{1−δ} · σ · n_s / (ε · D))² of them are drawn with
-replacement, and each counts n_s/m times in the numerator and in the denominator. The denominator is
-too large, or too small, by more than a share ε with probability δ each, as far as the base sample
-is right; the numerator has no bound. Since draws are with replacement, m = n_s isn't exact. Each
-query head chooses and draws for itself. All entries are kept; the prompt is read exactly, and so
-are several new tokens at once (`several`).
+replacement, and each counts n_s/m times in the numerator and in the denominator. If the estimates
+of the base sample are right, the denominator is too large by more than a share ε with probability
+δ, and too small likewise; the numerator has no bound. Since draws are with replacement, m = n_s
+isn't exact. Each query head chooses and draws for itself. All entries are kept; the prompt is read
+exactly, and so are several new tokens at once (`several`).
 
 The largest scores are the true ones (the paper's oracle): a new token reads all keys, and the
-values of the entries that it chose, so at least half of the cache. The paper also takes other
-methods to predict the largest scores, which read fewer keys.
+values of the entries that it chose, so at least half of the cache. The paper also predicts the
+largest scores by other methods, which read fewer keys.
 
-Draws depend on the seed, the layer and the number of tokens alone: a call gives the same output
-again, and a row of a batch the same as alone.
+Draws depend only on the seed, the layer and the number of tokens: repeated calls give the same
+output, and a row gives the same output in a batch as alone.
 
 Differs from the official code (skylight-org/sparse-attention-hub, Apache-2.0): the base sample is
 drawn from the entries that are not read exactly (there from all between sinks and window).
@@ -54,13 +54,13 @@ class VAttention(SparseReading):
     """Reads the best entries and a sample of the others.
 
     budget   entries that each query head reads exactly (`methods.parts.budget`): sinks, window and
-             those with the largest scores; the sample comes on top
-    sinks    first entries among them; the official configurations have 128 of 32,768
-    window   last entries among them; likewise
+             those with the largest scores; the sample is in addition
+    sinks    first entries among these; the official configurations have 128 of 32,768
+    window   last entries among these; official: 128 too
     base     share of the other entries in the base sample
     epsilon  relative error of the denominator
     delta    probability of a larger error
-    seed     of the draws
+    seed     seed of the draws
     """
 
     sinks: NonNegative = 16
@@ -86,8 +86,8 @@ class VAttention(SparseReading):
 def sample_size(
     rest: Tensor | int, deviation: Tensor, total: Tensor, epsilon: float, delta: float
 ) -> Tensor:
-    """How many of `rest` entries are drawn, from 1 to `rest`: their exponentials have this
-    `deviation`, and those of all entries this `total`."""
+    """How many of `rest` entries are drawn, from 1 to `rest`. `deviation` is that of their
+    exponentials, `total` the sum of the exponentials of all entries."""
     root = NormalDist().inv_cdf(1 - delta) * deviation * rest / (epsilon * total)
     return root.square().clamp(min=1).minimum(torch.as_tensor(rest, device=root.device)).long()
 
@@ -124,7 +124,7 @@ class Sampled(LayerEntries):
         return self.sums_at(weights, self._parts[1], place).to(query.dtype)
 
     def _scores(self, query: Tensor, scale: float) -> Tensor:
-        """[B, H, n]: of a query [B, H, 1, d] with all keys."""
+        """[B, H, n]: scores of a query [B, H, 1, d] with all keys."""
         grouped = query.view(*self.key.shape[:2], -1, query.shape[3])
         scores = self.natively(kernels.row_scores, grouped, self.key)
         if isinstance(scores, str):
@@ -135,8 +135,8 @@ class Sampled(LayerEntries):
         self, scores: Tensor, place: Tensor, chosen: Tensor, exact: Sequence[int]
     ) -> tuple[Tensor, Tensor]:
         """Draws some of the entries that are not at `place` [B, H, k], where the scores [B, H, n]
-        are `chosen`: their places [B, H, m], and their scores with the log of how often each
-        counts; -inf behind the last one that a head reads."""
+        are `chosen`: their indices [B, H, m], and their scores plus the log of how often each
+        counts; -inf after the last entry that a head reads."""
         method, tokens = self.method, self.tokens()
         left = [n - count for n, count in zip(tokens, exact, strict=True)]
         base, rest = [max(LEAST, int(method.base * n)) for n in left], self.of_rows(left)
@@ -147,7 +147,7 @@ class Sampled(LayerEntries):
         ]
 
         def drawn(counts: Sequence[int]) -> Tensor:
-            """Places [B, H, m], `counts` of them in each row."""
+            """Indices [B, H, m], `counts` of them in each row."""
             rows = [
                 torch.rand(count, scores.shape[1], generator=draw, dtype=torch.float64)
                 for draw, count in zip(draws, counts, strict=False)
@@ -168,7 +168,7 @@ class Sampled(LayerEntries):
         return at, (scores.gather(2, at) + (rest / m).log()).masked_fill(behind, -inf)
 
     def _count(self, place: Tensor) -> None:
-        """Counts all keys, and the values that any query head of a group reads."""
+        """Counts the bytes read: all keys, and the values that any query head of a group reads."""
         batch, heads, _, width = self.key.shape
         read = torch.zeros(batch, heads, self.seen, dtype=torch.bool, device=place.device)
         read.scatter_(2, place.view(batch, heads, -1), True)

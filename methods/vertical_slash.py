@@ -1,20 +1,20 @@
 """Vertical-slash attention (MInference, Jiang et al., arXiv 2407.02490, §3 and algorithm 2).
 
 The weights of the last queries on all keys are summed by column and by diagonal; all queries of the
-head read the columns and diagonals with the largest sums. A head's choice follows from the end of
-the prompt: a query may read other keys, never later ones, because of what comes after it.
+head read the columns and diagonals with the largest sums. The end of the prompt decides for each
+head, so later tokens may change which keys a query reads; it never reads later keys.
 
-MInference finds a pattern and its size offline, for each head of a model. With one size for all
-heads this is its dynamic part alone. For heads that it can't place its code takes 1,000 columns and
-6,096 diagonals, which prompts of 128,000 tokens are meant for; the defaults are shares of the
-prompt, so that shorter prompts are read sparsely, too.
-As in that code (microsoft/MInference, MIT), and not in the algorithm, the first columns and the
-nearest diagonals are always among the chosen; so is the own token. Fewer diagonals than
-`near_diagonals` are therefore raised to these, 100 (there to 50, any of the nearest 100).
+MInference finds a pattern and its size offline, for each head of a model. This is its dynamic part,
+with one size for all heads. For heads without a found pattern, its code takes 1,000 columns and
+6,096 diagonals, which are meant for prompts of 128,000 tokens; the defaults are shares of the
+prompt, so that shorter prompts are read sparsely, too. As in that code (microsoft/MInference, MIT),
+but not in the algorithm, the first columns and the nearest diagonals, including a query's own
+token, are always chosen. So at least `near_diagonals`, 100, are read (there at least 50, any of the
+nearest 100).
 
-Diagonals are read in whole runs of 64 keys, as by the official kernel, which reads much more than
-the diagonals alone: of 1,000 random tokens, 100 columns and 200 diagonals are 39 % of all pairs,
-and their runs all of them.
+Diagonals are read in whole runs of 64 keys, as in the official kernel, which reads much more than
+the diagonals: for 1,000 random tokens, 100 columns and 200 diagonals are 39 % of all pairs, and
+their runs are all pairs.
 """
 
 from __future__ import annotations
@@ -43,12 +43,13 @@ from methods.parts.sparse_prefill import Read, SparsePrefill, last_weights, offs
 @dataclass(frozen=True)
 class VerticalSlash(SparsePrefill):
     """vertical        columns that a head reads: a share of the prompt's tokens, or a number
-    slash           diagonals that a head reads: likewise
-    last_queries    queries at the end of the prompt whose weights choose
-    first_columns   columns at the start that are among the chosen; 0: as in the algorithm
-    near_diagonals  diagonals next to the own token that are
+    slash           diagonals that a head reads: a share or a number
+    last_queries    queries at the end of the prompt whose weights decide
+    first_columns   columns at the start that are always chosen; 0: none, as in the algorithm
+    near_diagonals  nearest diagonals that are always chosen
     granularity     "block": a block of 64 queries reads runs of 64 consecutive keys that hold its
-                    diagonals, as the official kernel lays them. "token": diagonals alone are read
+                    diagonals, placed as in the official kernel. "token": only the diagonals are
+                    read
     """
 
     vertical: TokenCount = 0.1
@@ -77,12 +78,12 @@ class VerticalSlash(SparsePrefill):
         return columns, _largest(offset_sums(weights), slash, self.near_diagonals)
 
     def _counts(self, n: int) -> tuple[int, int]:
-        """Columns and diagonals of n tokens."""
+        """The numbers of columns and of diagonals for n tokens."""
         return max(1, tokens_of(self.vertical, n)), max(1, tokens_of(self.slash, n))
 
     def read(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Read:
-        """Diagonals in tiles of the keys as they are; columns outside these gathered behind them,
-        so that a few cost no whole tiles."""
+        """Diagonals are read in tiles of the unchanged keys. Columns outside these tiles are
+        gathered after the keys, so that a few columns don't cost whole tiles."""
         columns, diagonals = self.choose(query, key, scale)
         here = torch.zeros(len(query), len(key), dtype=torch.bool, device=key.device)
         own = torch.zeros_like(diagonals[:, :1])
@@ -107,8 +108,8 @@ class VerticalSlash(SparsePrefill):
 
 
 def _words_apart(columns: Tensor, chosen: Tensor) -> Tensor:
-    """[g, Q, C] int64: which of columns [g, v], in blocks of 64, a block of queries reads besides
-    the tiles [g, Q, Q] that are chosen."""
+    """[g, Q, C] int64: which of the columns [g, v], in blocks of 64, a block of queries reads in
+    addition to its `chosen` tiles [g, Q, Q]."""
     blocks = chosen.shape[2]
     block = pad(columns // BLOCK, (0, -columns.shape[1] % BLOCK), value=blocks)
     listed = chosen.gather(2, block.clamp(max=blocks - 1)[:, None].expand(-1, blocks, -1))
@@ -117,13 +118,15 @@ def _words_apart(columns: Tensor, chosen: Tensor) -> Tensor:
 
 
 def _extended(x: Tensor, columns: Tensor) -> Tensor:
-    """[n, d] → [g, m, d]: its tokens in whole blocks, and behind them those in columns [g, v]."""
+    """[n, d] → [g, m, d]: its tokens padded to whole blocks, followed by those in columns [g,
+    v]."""
     tokens = pad(x, (0, 0, 0, -len(x) % BLOCK)).expand(len(columns), -1, -1)
     return torch.cat((tokens, x[pad(columns, (0, -columns.shape[1] % BLOCK))]), 1)
 
 
 def _largest(sums: Tensor, count: int, first: int) -> Tensor:
-    """[g, count] places of the largest sums [g, n] in rising order, the first ones among them."""
+    """[g, count] indices of the largest sums [g, n], in rising order, always including the `first`
+    ones."""
     sums[:, :first] = torch.inf
     count = min(sums.shape[1], max(count, first))
     return sums.topk(count).indices.sort().values

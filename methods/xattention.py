@@ -1,18 +1,18 @@
 """XAttention (Xu et al., arXiv 2503.16428, §2): blocks chosen by the sums of antidiagonals.
 
-The score of a tile of `stride` × `stride` pairs is the sum of its antidiagonal, which every row and
-column of the tile crosses; a softmax over the tiles of a row, summed up in blocks, estimates the
-weight of each block (algorithm 1). A block of queries reads the fewest blocks that hold the share
-`threshold`, the first block and its own before all others. The estimate costs 1/stride of all
-scores; the queries of a block choose together, so that a query may read other keys, never later
-ones, because of those after it in its block.
+The score of a tile of `stride` × `stride` pairs is the sum of its antidiagonal, which crosses every
+row and column of the tile. A softmax over the tiles of a row, summed by block, estimates the weight
+of each block (algorithm 1). A block of queries reads the fewest blocks that hold the share
+`threshold`; the first block and its own are counted first. The estimate costs 1/stride of all
+scores. The queries of a block decide together, so later queries of its block may change which keys
+a query reads; it never reads later keys.
 
 Differs from the official code (mit-han-lab/x-attention, no licence found):
-- Heads may share keys, and a row's length needs no multiple of 2,048.
-- In the first chunk of queries, which is all of a prompt of up to 16,384 tokens, the choice of the
-  first block is overwritten by that of the own blocks in the official `find_blocks_chunked`. The
+- Heads may share keys, and a row's length need not be a multiple of 2,048.
+- In the first chunk of queries, which is all of a prompt of up to 16,384 tokens, the official
+  `find_blocks_chunked` overwrites the choice of the first block by that of the own blocks. The
   first block is then read without being counted, and each block of queries reads one block more
-  than cover the share: `chunk_quirk=true`. Of 2,030 random tokens with a threshold of 0.8 and a
+  than the share needs: `chunk_quirk=true`. For 2,030 random tokens with a threshold of 0.8 and a
   stride of 8, that is 95 % of the blocks instead of 86 %.
 - The official runs of Llama (`load_llama.py`) have a table of thresholds, one for each layer and
   head, with a mean of 0.907. Here all heads have the same. The official attention function takes
@@ -42,7 +42,7 @@ TILES = 1 << 20
 class XAttention(SparsePrefill):
     """block        tokens in a block, a multiple of stride
     stride       tokens on each side of a tile: the paper's are 8 and 16
-    threshold    share of the estimated weight that is read; above 1: all
+    threshold    share of the estimated weight that is read; above 1: all blocks
     chunk_quirk  the first chunk of queries reads one block more, as in the official code
     """
 
@@ -104,7 +104,7 @@ class XAttention(SparsePrefill):
 
 
 def first_chunk(n: int) -> int:
-    """Queries of a prompt of n tokens that the official code takes first: the fewer, the longer the
-    prompt, since the scores of a chunk are in memory at once."""
+    """Number of queries in the official code's first chunk, for a prompt of n tokens. Longer
+    prompts have smaller chunks, since the scores of a chunk are in memory at once."""
     length = 1 << (n - 1).bit_length()
     return max(2048, min(length, (1 << 28) // length))

@@ -54,8 +54,8 @@ def citations() -> dict[str, Citation]:
 
 
 def cited(group: str, name: str) -> list[Citation]:
-    """What to cite for a method or a task: the keys of its `facts.cite`, and a method's
-    `facts.paper`. Raises RequestError for an unknown name, and for a key without an entry."""
+    """Citations for a method or a task: the keys of its `facts.cite`, and a method's `facts.paper`.
+    Raises RequestError for an unknown name, and for a key without an entry."""
     facts: Mapping[str, Any] = plugins.conf(group, name).get("facts") or {}
     known = citations()
     keys = list(facts.get("cite") or ())
@@ -94,7 +94,7 @@ def cite(words: Sequence[str], bibtex: bool, results: Path) -> int:
 
 
 def _pairs(word: str, results: Path) -> Iterable[tuple[str, str]]:
-    """The groups and names that a word stands for. Raises RequestError."""
+    """The groups and names to which a word refers. Raises RequestError."""
     group, equals, names = word.partition("=")
     if not equals:
         [row] = query.sides([word], results)

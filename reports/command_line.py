@@ -1,4 +1,4 @@
-"""The parts that the commands of reports share: a progress bar, names of formats."""
+"""Shared parts of the commands of reports: a progress bar, names of formats."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def progress(text: str) -> Iterator[Callable[[str, int, int], None]]:
 
 
 def formats(text: str, known: Collection[str]) -> list[str]:
-    """The formats that a text with commas names, each once. Raises RequestError for another name
-    and for none."""
+    """The formats in a comma-separated text, each once. Raises RequestError for an unknown name or
+    an empty text."""
     names = [word.strip() for word in text.split(",") if word.strip()]
     for name in names:
         if name not in known:

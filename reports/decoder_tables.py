@@ -1,4 +1,4 @@
-"""The needle of the KV board next to the cost of its caches, and next to printed scores."""
+"""Needle scores of the KV board next to the cost of its caches, and next to printed scores."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ KEPT = {QualityVerdict.LOWER: False, QualityVerdict.KEPT: True, QualityVerdict.H
 
 
 class Direction(StrEnum):
-    """Whether the method keeps the score of full attention in both, or loses some in both."""
+    """Whether the method keeps the score of full attention in both the printed and the measured
+    result, or loses some in both."""
 
     SAME = "same direction"
     OTHER = "other direction"
@@ -46,7 +47,7 @@ class Direction(StrEnum):
 
 def load_scores() -> list[Row]:
     """The lines of reports/published/decoders.csv as texts; `share`, `bits`, `value` and `full` are
-    numbers, or None where nothing is printed."""
+    numbers, or None if not printed."""
     with (FOLDER / "decoders.csv").open(newline="", encoding="utf-8") as file:
         lines = list(csv.DictReader(file, strict=True))
     numbers = ("share", "bits", "value", "full")
@@ -57,8 +58,8 @@ def load_scores() -> list[Row]:
 
 
 def next_to_board(rows: Iterable[Row]) -> list[Row]:
-    """Each printed score with the board's row of its method at the nearest budget as `ours`, which
-    is None without one; empty without a board."""
+    """Each printed score with `ours`: the board's row of its method at the nearest budget, or None.
+    Empty without a board."""
     board = list(chosen(rows, BOARD))
     return [{**line, "ours": _nearest(line, board)} for line in load_scores()] if board else []
 
@@ -80,14 +81,15 @@ def _distance(line: Row, row: Row) -> float:
 
 
 def _budget(row: Row) -> dict[str, float | None]:
-    """The share of entries that a row's method keeps or reads, and the bits of its cache."""
+    """The share of entries that a row's method keeps or reads, and the number of bits of its
+    cache."""
     given = json.loads(row["method_params"] or "{}")
     return {"share": given.get("budget", given.get("share")), "bits": given.get("bits")}
 
 
 def direction(line: Row) -> Direction:
     """Whether a printed score and the row next to it have the same direction. A printed score is
-    kept from KEPT_SHARE of full attention's, a measured one by its paired verdict."""
+    kept if it is at least KEPT_SHARE of full attention's, a measured one by its paired verdict."""
     ours = line["ours"]
     if ours is None:
         return Direction.NO_ROW
@@ -114,7 +116,7 @@ def _percent(value: float | None, full: float | None) -> str:
 
 
 def _ours(line: Row) -> str:
-    """The budget of the row and its score as a part of vanilla's."""
+    """The budget of the row, and its score as a share of vanilla's."""
     row = line["ours"]
     if row is None:
         return NONE
@@ -124,7 +126,7 @@ def _ours(line: Row) -> str:
 
 
 def _printed_budget(line: Row) -> str:
-    """The budget as printed, with its share where that is another text."""
+    """The budget as printed, with its share where the text differs."""
     share = "" if line["share"] is None else f" ({line['share']:.3g})"
     return f"{line['budget']}{share}"
 
@@ -145,9 +147,9 @@ PRINTED = Listing(
 
 
 def choices(rows: Iterable[Row]) -> list[Row]:
-    """The rows of caches that keep the board's needle, those that hold least first, each with its
-    cost at the greatest length as `cost` and its row of questions after compression as `after`;
-    oracles are left out."""
+    """The rows of caches that keep the board's needle, the smallest first. Each has its cost at the
+    greatest length as `cost` and its row of questions after compression as `after`; oracles are
+    left out."""
     listed = list(rows)
     costs = list(chosen(listed, COSTS))
     longest = max((row["length"] for row in costs), default=0)
@@ -164,7 +166,7 @@ def choices(rows: Iterable[Row]) -> list[Row]:
 
 
 def _setting(row: Row) -> tuple[str, str]:
-    """The method and its parameters without the kernel, by which a score is the same."""
+    """The method and its parameters without the kernel, on which a score doesn't depend."""
     given = json.loads(row["method_params"] or "{}")
     given.pop("kernel", None)
     return row["method"], json.dumps(given, sort_keys=True)

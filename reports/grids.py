@@ -1,4 +1,4 @@
-"""Tables over stored rows, declared: their rows, lines and columns, and the text of a cell."""
+"""Declarative tables over stored rows: their rows, lines and columns, and the text of a cell."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Table:
 
     title     the caption, from a row of the table
     where     the rows that the tables have
-    each      columns: there is a table for each combination of their values
-    one_host  whether a table has the rows of one host alone (see `of_one_host`)
+    each      columns; each combination of their values has a table
+    one_host  whether a table has only the rows of one host (see `of_one_host`)
     """
 
     title: Callable[[Row], str] = lambda row: ""
@@ -34,7 +34,7 @@ class Table:
     one_host: bool = False
 
     def tables(self, rows: Iterable[Row]) -> list[tuple[TextGrid, list[Row]]]:
-        """Each table with its rows; none where no row is chosen."""
+        """Each table with its rows; no table if no row is chosen."""
         groups: dict[tuple[Any, ...], list[Row]] = {}
         for row in chosen(rows, self.where):
             groups.setdefault(tuple(row[name] for name in self.each), []).append(row)
@@ -48,9 +48,9 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Grid(Table):
-    """A line for each method, a column for each value of the column `column`, and `cell` is the
-    text of the last row that has both. `last` are further columns, head → text of the row of the
-    greatest value and of vanilla's there."""
+    """A line for each method and a column for each value of the column `column`; `cell` gives the
+    text of the last row with both. `last` are further columns: head → text from the method's row
+    with the greatest value and vanilla's row there."""
 
     column: str
     cell: Callable[[Row], str]
@@ -78,8 +78,8 @@ class Grid(Table):
 class Listing(Table):
     """A line for each row.
 
-    columns  head → text of a row
-    order    columns by which lines are sorted before their method: numbers rise, texts are in their
+    columns  head → function that gives the text of a row
+    order    columns by which lines are sorted before the method: numbers rise, texts keep their
              order of appearance
     numbers  the right-aligned columns
     """
@@ -105,7 +105,8 @@ class Listing(Table):
 def text_grid(
     caption: str, corner: str, lines: Iterable[str], columns: Mapping[str, Callable[[str], str]]
 ) -> TextGrid:
-    """A grid with a line for each name; `columns` are head → text of a line, by its name."""
+    """A grid with a line for each name; `columns` are head → function that gives the text of a
+    line, by its name."""
     texts = [[name, *(text(name) for text in columns.values())] for name in lines]
     return TextGrid(caption, [corner, *columns], texts)
 
@@ -124,10 +125,10 @@ def _fits(value: Any, wanted: Any) -> bool:
 
 
 def of_one_host(rows: Sequence[Row]) -> list[Row]:
-    """The rows of the host that measured most of them, of several the one that measured last. Rows
-    that a sweep skipped do not count."""
+    """The rows of the host with the most rows; of several such hosts, the one that measured last.
+    Rows that a sweep skipped do not count."""
     newest_first = sorted(rows, key=lambda row: row["created_utc"] or "", reverse=True)
-    # For equal counts most_common gives the host that it met first.
+    # For equal counts, most_common returns the host that it met first.
     hosts = Counter(row["host_id"] for row in newest_first if row["status"] != Status.SKIPPED)
     most = next((host for host, _ in hosts.most_common(1)), None)
     return [row for row in rows if row["host_id"] == most]

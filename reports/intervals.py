@@ -11,8 +11,8 @@ Z = 1.959964
 
 
 class Measured(NamedTuple):
-    """A figure and its 95 % interval; the ends are None where there is none. `n` is the number of
-    samples or of pairs, None for a figure that is read once, such as memory."""
+    """A figure and its 95 % interval; the ends are None without an interval. `n` is the number of
+    samples or pairs; None for a figure that is measured once, such as memory."""
 
     value: float
     lo: float | None
@@ -21,8 +21,8 @@ class Measured(NamedTuple):
 
 
 def bounded_mean(value: float, n: int) -> Measured:
-    """A mean of `n` scores in 0…100 whose spread wasn't stored, with the widest interval that it
-    can have: Wilson's, for scores that are all 0 or 100."""
+    """A mean of `n` scores in 0…100 whose spread wasn't stored, with the widest possible interval:
+    Wilson's, for scores that are all 0 or 100."""
     p, z2 = min(max(value / 100, 0.0), 1.0), Z * Z
     centre = (p + z2 / (2 * n)) / (1 + z2 / n)
     half = Z / (1 + z2 / n) * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
@@ -40,14 +40,15 @@ def mean(parts: list[Measured]) -> Measured:
 
 
 def rounded(value: float, is_ratio: bool) -> str:
-    """A score in tenths of a point, a ratio in thousandths."""
+    """A score rounded to tenths of a point, or a ratio rounded to thousandths."""
     return f"×{value:.3f}" if is_ratio else f"{value:.1f}"
 
 
 def interval(
     measured: Measured | None, is_ratio: bool, at_chance: bool = False, comparison: str = ""
 ) -> str:
-    """A figure, its interval and, against vanilla's score, the weights of both."""
+    """A figure with its interval; for a comparison with vanilla's score, also the weights of
+    both."""
     if measured is None:
         return ""
     text = rounded(measured.value, is_ratio) + (AT_CHANCE if at_chance else "")

@@ -1,7 +1,7 @@
 """One colour and one mark for each method, in every figure and on the leaderboard.
 
-Colours are Okabe and Ito's (2008), distinguishable with any colour vision; marks differ as
-well, so that a print in grey is readable.
+Colours are Okabe and Ito's (2008), distinguishable with any colour vision; marks differ too, so
+that prints in grey are readable.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ BLUE, RED, PINK = "#0072B2", "#D55E00", "#CC79A7"
 
 
 class Look(NamedTuple):
-    """A method's colour (#rrggbb), its mark by matplotlib's name, its place in legends, and which
-    of the lines of its colour it has."""
+    """A method's colour (#rrggbb), its mark by matplotlib's name, its position in legends, and the
+    number of its line style among those of its colour."""
 
     color: str
     marker: str
@@ -49,8 +49,8 @@ SPARE = [
 
 
 def base_name(name: str) -> str:
-    """The method of a name: settings in a number, such as a cache's budget, have one look; another
-    variant (name·variant) is a method of its own."""
+    """The method of a name: variants by a number, such as a cache's budget, have one look; any
+    other variant (name·variant) counts as a separate method."""
     method, _, setting = name.partition("·")
     return method if setting.replace(".", "", 1).isdigit() else name
 
@@ -58,9 +58,9 @@ def base_name(name: str) -> str:
 def looks(methods: Iterable[str]) -> dict[str, Look]:
     """Every method's look, in the order of legends: the project's own first, others by name.
 
-    A method of this installation has one look in every figure, table and page, with any rows. The
-    variants of a known method have its colour, and marks of their own after the first's. The look
-    of another method follows from a hash of its name, and is the next free one where it is taken.
+    A method of this installation has the same look in every figure, table and page, with any rows.
+    The variants of a known method have its colour and, after the first, other marks. The look of
+    another method is determined by a hash of its name; if it is taken, the next free one is used.
     """
     names = set(methods)
     chosen: dict[str, Look] = {}
@@ -90,7 +90,7 @@ def _installed() -> dict[str, tuple[str, str]]:
 
 
 def _spare(names: Iterable[str], taken: set[tuple[str, str]]) -> dict[str, tuple[str, str]]:
-    """A look for each name, none of them among those taken as long as some are free."""
+    """A look for each name that isn't among those taken, as long as any is free."""
     found: dict[str, tuple[str, str]] = {}
     taken = set(taken)
     for name in names:

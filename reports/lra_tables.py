@@ -31,7 +31,7 @@ PRINTED_IN = {"fourier": "Table 1", "lra": "README leaderboard"}
 
 
 def seeds(rows: Iterable[Row]) -> list[Row]:
-    """The scores of the small encoders over seeds, those of most seeds last."""
+    """The scores of the small encoders over seeds, those with the most seeds last."""
     small: Any = chosen(rows, {"recipe": SMALL, "weights_kind": tuple(WEIGHTS)})
     kinds = list(WEIGHTS)
     return sorted(
@@ -41,7 +41,7 @@ def seeds(rows: Iterable[Row]) -> list[Row]:
 
 
 def _score_over_seeds(record: Row) -> str:
-    """A mean with its spread, over how many seeds, and how many of these stayed at chance; of one
+    """A mean with its spread, the number of seeds, and how many of them stayed at chance; for one
     seed its score."""
     count, at_chance = len(record["seeds"].split()), record["seeds_at_chance"]
     mark = f" {AT_CHANCE}" if at_chance == count else ""
@@ -60,8 +60,8 @@ SCORES = Grid(
 
 
 def difference_sds(rows: Iterable[Row]) -> dict[str, float]:
-    """row_id → the standard deviation over seeds of its difference from vanilla of the same seed,
-    for rows that have several seeds."""
+    """row_id → the standard deviation over seeds of the difference from vanilla of the same seed,
+    for rows with several seeds."""
     return {
         row["row_id"]: stdev(one["value_diff"] for one in seeds.values())
         for seeds in by_seed(rows, "value_diff").values()
@@ -71,8 +71,8 @@ def difference_sds(rows: Iterable[Row]) -> dict[str, float]:
 
 
 def at_published_length(rows: Iterable[Row]) -> list[Row]:
-    """Scores on generated rows by the recipes that have their task's name: of each method, seed and
-    kind of weights the newest."""
+    """Scores on generated rows by the recipes that have their task's name: the newest for each
+    method, seed and kind of weights."""
     where = {"data_source": "embedded", "weights_kind": tuple(WHOSE), "status": Status.OK}
     found = [row for row in chosen(rows, where) if row["recipe"] == row["task"]]
     found.sort(key=lambda row: row["created_utc"] or "")
@@ -84,7 +84,7 @@ def at_published_length(rows: Iterable[Row]) -> list[Row]:
 
 
 def _difference(row: Row) -> str:
-    """From vanilla's score on the same rows, in points."""
+    """The difference from vanilla's score on the same rows, in points."""
     if row["method"] == VANILLA or row["value_diff"] is None:
         return NONE
     points = signed(row["value_diff"], row["value_diff_ci_lo"], row["value_diff_ci_hi"])
@@ -93,7 +93,7 @@ def _difference(row: Row) -> str:
 
 @cache
 def _printed() -> dict[tuple[str, str], str]:
-    """Method and task → LRA's figure, or else that of the Fourier Transformer's paper."""
+    """Method and task → LRA's figure, or else the figure in Fourier Transformer's paper."""
     return {
         (cell.method, f"lra_{cell.task}"): cell.text
         for paper, table in PRINTED_IN.items()
@@ -103,7 +103,7 @@ def _printed() -> dict[tuple[str, str], str]:
 
 
 def _own(text: Callable[[Row], str]) -> Callable[[Row], str]:
-    """A text about weights that were trained for the method."""
+    """The text, only for weights that were trained for the method."""
     return lambda row: text(row) if row["weights_kind"] == "from-scratch" else NONE
 
 
@@ -126,7 +126,7 @@ PUBLISHED = Listing(
 
 
 def _step(row: Row) -> str:
-    """Training steps a second, and the time and memory of a step over vanilla's."""
+    """Training steps per second, and the time and memory of a step divided by vanilla's."""
     if row["status"] != Status.OK or not row["train_median_ns"]:
         return ENDED.get(str(row["status"]), NONE)
     alone = f"{1e9 / row['train_median_ns']:.3g}/s"

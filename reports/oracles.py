@@ -27,8 +27,8 @@ def is_oracle(method: str | None, parameters: str | None) -> bool:
 
 
 def marked(name: str, row: Mapping[str, Any]) -> str:
-    """The name of a row's method with the mark of an oracle, where it is one: `oracle` is a column
-    that a report adds."""
+    """The name of a row's method, with a mark if it is an oracle; a report adds the column
+    `oracle`."""
     return f"{name} ({ORACLE})" if row.get("oracle") else name
 
 

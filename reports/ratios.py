@@ -18,7 +18,7 @@ FEW_PAIRS = 5
 
 
 def to_vanilla(row: Row, digits: int = 3) -> str:
-    """The ratio and its verdict, with a word where the engine alone explains it; bold where it is a
+    """The ratio and its verdict, with a remark if only the engine explains it; bold if it is a
     speed-up at vanilla's quality."""
     latency = Comparison.of(row, "lat")
     if latency.ratio is None:
@@ -28,8 +28,8 @@ def to_vanilla(row: Row, digits: int = 3) -> str:
 
 
 def rounded(ratio: float, pairs: int | None = None) -> str:
-    """A ratio of three decimals with three significant figures: 0.493, 1.05, 125; of one pair
-    120 (1 pair). A half is rounded up, as the page's script does."""
+    """A ratio of three decimals with three significant figures: 0.493, 1.05, 125; for one pair 120
+    (1 pair). A half is rounded up, as in the page's script."""
     few = counted(pairs, "pair") if pairs is not None and pairs < FEW_PAIRS else ""
     digits = 2 if few else 3
     rounding = Context(prec=digits, rounding=ROUND_HALF_UP)
@@ -40,7 +40,7 @@ def rounded(ratio: float, pairs: int | None = None) -> str:
 
 
 def emphasised(row: Row, text: str) -> str:
-    """A text about a row's latency, bold where it is a speed-up at vanilla's quality."""
+    """A text about a row's latency, bold if it is a speed-up at vanilla's quality."""
     return Strong(text) if faster_as_good(row) else text
 
 

@@ -1,7 +1,7 @@
 """Jinja2 templates of all pages: reports/templates, with an escape for each format.
 
 Every `{{ value }}` is escaped for the format of its template, so that text from rows can't become
-markup; what is markup already is passed as `Markup`.
+markup; existing markup is passed as `Markup`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LAST_LETTER = 0x250
 class TextGrid:
     """Columns of text under a caption. `numbers` are the right-aligned columns; `verdicts` has one
     entry for each line, or none; `faint` are lines whose score is at chance; `note` is one line
-    under the grid."""
+    below the grid."""
 
     caption: str
     head: Sequence[str]
@@ -153,13 +153,14 @@ def visible(text: str) -> str:
 
 
 def markdown(text: str) -> Markup:
-    """Text that GitHub's Markdown shows as it is: no markup, no HTML, no new line."""
+    """Text escaped so that GitHub's Markdown shows it unchanged: no markup, no HTML, no new
+    line."""
     marked = MARKDOWN.sub(lambda match: "\\" + match[0], one_line(text))
     return Markup(re.sub("[&<>]", lambda match: HTML[match[0]], marked))
 
 
 def markdown_code(text: str) -> Markup:
-    """Text in code style, between as many backticks as it needs."""
+    """Text in code style, between enough backticks."""
     line = one_line(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
     space = " " if fence != "`" else ""
@@ -168,7 +169,7 @@ def markdown_code(text: str) -> Markup:
 
 def aligned(grid: TextGrid) -> Markup:
     """The grid as a Markdown table without its caption. Columns are padded to one width, so that
-    it is readable in a terminal too."""
+    the table is readable in a terminal too."""
     lines = [[_escaped(text, "md") for text in line] for line in (grid.head, *grid.lines)]
     widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
     right = [i in grid.numbers for i in range(len(widths))]
@@ -186,13 +187,14 @@ def listed(lines: Iterable[str]) -> Markup:
 
 
 def tex(text: str) -> Markup:
-    """Text that LaTeX sets as it is: no command, no new line, no letter that pdflatex lacks."""
+    """Text escaped so that LaTeX sets it unchanged: no command, no new line, no letter that
+    pdflatex lacks."""
     escaped = (TEX.get(c, c if ord(c) < LAST_LETTER else "?") for c in one_line(text))
     return Markup("".join(escaped))
 
 
 def tex_breakable(text: str) -> Markup:
-    """A command, which may be broken at its spaces."""
+    """A command that LaTeX may break at its spaces."""
     return Markup(str(tex(text)).replace(" ", r" \allowbreak{}"))
 
 
@@ -207,7 +209,7 @@ def csv_text(columns: Sequence[str], records: Iterable[Mapping[str, Any]]) -> st
 
 
 def csv_field(value: Any) -> Any:
-    """Numbers as they are; text on one line that no spreadsheet takes for a formula."""
+    """Numbers unchanged; text on one line that no spreadsheet interprets as a formula."""
     if not isinstance(value, str):
         return value
     text = one_line(value)

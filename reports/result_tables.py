@@ -39,13 +39,13 @@ COMPARED: dict[str, Any] = {
 
 
 def recommending(rows: Iterable[Row]) -> list[Row]:
-    """The rows on which a recommendation rests: those without toy weights, where there are any."""
+    """The rows for recommendations: those without toy weights, if there are any."""
     listed = list(rows)
     return [row for row in listed if not has_toy_weights(row)] or listed
 
 
 def host(row: Row) -> str:
-    """A row's machine and software. Processors of one name differ by their widest vectors."""
+    """A row's machine and software. Processors of one name may differ in their widest vectors."""
     widest = f" ({name})" if (name := vectors(row)) else ""
     return (
         f"{row['cpu_model']}{widest}, {row['virt']}, {counted(row['threads'], 'thread')}, "
@@ -54,14 +54,14 @@ def host(row: Row) -> str:
 
 
 def neighbours(rows: Iterable[Row]) -> str:
-    """A sentence about other processes on the machine while the rows were measured; empty where
-    none of the rows is noisy."""
+    """A sentence about other processes on the machine while the rows were measured; empty if none
+    of the rows is noisy."""
     most = max((row["others_pct"] or 0.0 for row in rows if row["noisy"]), default=0.0)
     return f"Other processes took up to {most:.0f} % of the cores meanwhile." if most else ""
 
 
 def text_of(name: str) -> Callable[[Row], str]:
-    """A function that gives the text of this column of a row."""
+    """A function that returns the text of this column of a row."""
     return lambda row: str(row[name])
 
 
@@ -125,7 +125,7 @@ QUICKSTART = Listing(
 
 
 def findings(rows: Sequence[Row]) -> list[str]:
-    """For each method but oracles, its verdicts and the range of its ratios and scores."""
+    """For each method except oracles, its verdicts and the range of its ratios and scores."""
     rows = recommending(row for row in rows if not row.get("oracle"))
     methods = looks(str(row["method"]) for row in rows)
     return [_finding(name, [row for row in rows if row["method"] == name]) for name in methods]
@@ -152,8 +152,8 @@ def _range(name: str, found: Sequence[float]) -> str:
 
 
 def _score_ranges(rows: Sequence[Row]) -> Iterator[str]:
-    """The range of the differences from vanilla's score, those of the same weights apart from those
-    of weights trained for each arm."""
+    """The range of the differences from vanilla's score, separately for the same weights and for
+    weights trained for each arm."""
     both = [row for row in rows if None not in (row["value"], row["base_value"])]
     for compared in sorted({comparison_text(row) for row in both}):
         some = [r["value"] - r["base_value"] for r in both if comparison_text(r) == compared]
@@ -162,7 +162,7 @@ def _score_ranges(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def trainings(rows: Iterable[Row]) -> list[str]:
-    """The trainings of the weights that were trained for each arm, as far as rows record them."""
+    """The trainings of weights that were trained for each arm, as far as rows record them."""
     own = [row for row in rows if comparison(row) == QualityComparison.TRAINED_EACH]
     arms = [(row["model"], row["method"], row["training"]) for row in own]
     arms += [(row["model"], VANILLA, row["base_training"]) for row in own]
@@ -247,12 +247,12 @@ def _board_cell(row: Row) -> str:
 
 
 def kept_share(row: Mapping[str, Any]) -> str:
-    """How much of the cache a row's method keeps, the head of its column; a dash for methods that
-    keep all."""
+    """The share of the cache that a row's method keeps, the head of its column; a dash for methods
+    that keep everything."""
     given = json.loads(row["method_params"] or "{}")
     if row["method"] == VANILLA:
         return "all in 32 bits"
-    if given.get("eviction") == "none":  # an engine that keeps all
+    if given.get("eviction") == "none":  # an engine that keeps all entries
         return NONE
     if (budget := given.get("budget", given.get("share"))) is not None:
         return f"keeps {Fraction(budget).limit_denominator(64)}"
@@ -326,7 +326,7 @@ KEPT_POINTS = 5.0
 
 
 def _cost(ratio: str, own: str, unit: float, text: str, verdict: str = "") -> Callable[[Row], str]:
-    """A ratio to vanilla with its verdict; of vanilla its own cost; empty for a failed cell."""
+    """A ratio to vanilla with its verdict; for vanilla its cost; empty for a failed cell."""
 
     def cell(row: Row) -> str:
         if row["status"] != Status.OK:
@@ -374,8 +374,8 @@ KV = Listing(
 
 
 def kv_findings(rows: Iterable[Row]) -> Iterator[str]:
-    """For each length, which caches keep vanilla's score, hold less, and decode faster. Rows of
-    oracles, and those for which vanilla's score is at chance, are left out."""
+    """For each length, the caches that keep vanilla's score, hold less, and decode faster. Rows of
+    oracles, and rows for which vanilla's score is at chance, are left out."""
     done = recommending(
         row for row in rows
         if row["status"] == Status.OK and row["method"] != VANILLA and not row.get("oracle")

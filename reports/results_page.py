@@ -1,5 +1,5 @@
-"""docs/results.md and the pages of docs/results/, generated from the reference rows, and the parts
-of README.md that are: python -m reports.results_page [FOLDER]."""
+"""Generates docs/results.md, the pages of docs/results/ and parts of README.md from the reference
+rows: python -m reports.results_page [FOLDER]."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def pages(folder: Path = REFERENCE) -> dict[str, str]:
 
 
 def as_shown(row: Row) -> Row:
-    """The row with its method's label, and whether it is of an oracle."""
+    """The row with its method's label, and with whether the method is an oracle."""
     own = row["method"], row["method_params"]
     return row | {"method": plugins.method_label(*own), "oracle": is_oracle(*own)}
 
@@ -91,8 +91,8 @@ SHOWCASE = ("method=vcc", "task=narrativeqa", "length=4096", "measure=quick", "m
 
 
 def readme(text: str, page: str) -> str:
-    """The text of README.md with the choices of the page, and what `make bench` prints of the
-    showcase's row. Raises RequestError where there is no such row."""
+    """The text of README.md with the choices of the page, and the output of `make bench` for the
+    showcase's row. Raises RequestError if there is no such row."""
     choice = page[_block("choice", page)]
     for name, content in (("choice", choice), ("make bench", _showcase())):
         block = _block(name, text)

@@ -1,4 +1,4 @@
-"""Rows in a report: the stored columns, and what a report adds to them, such as their folder."""
+"""Rows in a report: the stored columns, and those that a report adds, such as the folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RULER's scores by length from stored rows: averages over tasks, the effective length, and their
+"""RULER's scores by length from stored rows: averages over tasks, the effective length, and a
 report in every format.
 
 Hsieh et al., 2024, arXiv:2404.06654: a model's score at a length is the plain mean of 13 tasks; its
@@ -61,8 +61,8 @@ NOT_RUN = "not run"
 
 
 class Score(NamedTuple):
-    """A method on a task at a length. `measured` is None where the cell has no score, and `status`
-    says why; `difference` is that from vanilla on the same samples."""
+    """A method on a task at a length. `measured` is None if the cell has no score, and `status`
+    gives the reason; `difference` is from vanilla on the same samples."""
 
     status: str
     measured: Measured | None
@@ -83,7 +83,7 @@ class Average(NamedTuple):
 
     @property
     def missing(self) -> str:
-        """Words about an average of fewer tasks, to follow its figure."""
+        """A remark on an average over fewer tasks, to follow its figure."""
         return "" if self.whole else f", {len(self.tasks)} of {len(TASKS)} tasks"
 
 
@@ -101,12 +101,12 @@ class Results:
 
     @cached_property
     def methods(self) -> list[str]:
-        """In the order of legends, vanilla first."""
+        """The methods in the order of legends, vanilla first."""
         return list(looks(method for method, _, _ in self.scores))
 
     @cached_property
     def oracles(self) -> frozenset[str]:
-        """Those that show a ceiling."""
+        """The methods that show a ceiling."""
         known = ((method, score.row) for (method, _, _), score in self.scores.items())
         return frozenset(method for method, row in known if row and row["oracle"])
 
@@ -123,9 +123,9 @@ class Results:
         return _average({task: one.measured for task, one in found if one})
 
     def over_lengths(self, method: str, weights: Sequence[float]) -> Average | None:
-        """The weighted mean of the averages; None where a length has none, or where they are of
-        different tasks. It has no interval: a sample is the same at every length but for its
-        filler, so that their errors aren't independent."""
+        """The weighted mean of the averages; None if a length has none, or if they are over
+        different tasks. It has no interval: a sample is the same at every length except for its
+        filler, so errors aren't independent."""
         known = [one for length in self.lengths if (one := self.average(method, length))]
         if len(known) < len(self.lengths) or len({one.tasks for one in known}) > 1:
             return None
@@ -139,8 +139,9 @@ class Results:
     def effective_length(
         self, method: str, threshold: float, of: Callable[[Measured], float | None]
     ) -> int | None:
-        """The longest length at which `of` the average is above the threshold, whatever shorter
-        ones have, as in RULER; 0 where there is none, None where an average isn't of all tasks."""
+        """The longest length at which `of` the average is above the threshold, regardless of
+        shorter lengths, as in RULER; 0 if there is none, None if an average isn't over all
+        tasks."""
         longest = 0
         for length in self.lengths:
             average = self.average(method, length)
@@ -155,7 +156,7 @@ class Results:
         return [task for task, base in self._vanilla(length) if not base.at_chance]
 
     def at_chance(self, length: int) -> list[str]:
-        """The tasks on which it isn't: they can't tell methods apart."""
+        """The tasks on which it isn't: they can't distinguish methods."""
         return [task for task, base in self._vanilla(length) if base.at_chance]
 
     def _vanilla(self, length: int) -> Iterator[tuple[str, Score]]:
@@ -171,8 +172,8 @@ class Results:
 
 
 def results(rows: Iterable[Row]) -> list[Results]:
-    """The rows of RULER's tasks by setting, those of most scores first; of several rows of a cell
-    the newest that is ok. Vanilla's scores come from other methods' rows where it has none."""
+    """The rows of RULER's tasks by setting, settings with the most scores first. Of several rows of
+    a cell, the newest ok row counts. If vanilla has no row, other methods' rows give its scores."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in oldest_first(counting(row for row in rows if row["benchmark"] == BENCHMARK)):
         groups.setdefault(tuple(row[name] for name in SETTING), []).append(row)
@@ -215,7 +216,7 @@ def _measured(row: Row, *names: str) -> Measured | None:
 
 
 def short(task: str) -> str:
-    """A task's name without the benchmark's."""
+    """A task's name without the benchmark's name."""
     return task.removeprefix(f"{BENCHMARK}_")
 
 
@@ -235,7 +236,7 @@ def page(found: Results, threshold: float = LLAMA2_7B_AT_4K) -> Page:
 
 
 def facts(found: Results) -> str:
-    """Where weights and rows come from, and the machine."""
+    """The sources of weights and rows, and the machine."""
     row = found.row
     machine = row["gpu_name"] or row["cpu_model"] or "unknown machine"
     words = (
@@ -248,7 +249,7 @@ def facts(found: Results) -> str:
 
 
 def averages(found: Results, threshold: float) -> TextGrid:
-    """RULER's table: a line for each method, its average at each length and over them."""
+    """RULER's table: a line for each method, with its average at each length and over lengths."""
     rising = found.rising()
     columns = {
         **{tokens(length): partial(_average_text, found, length) for length in found.lengths},
@@ -290,16 +291,16 @@ def _effective(found: Results, threshold: float, method: str) -> str:
 
 
 def _length(found: Results, length: int) -> str:
-    """The longest length measured may be exceeded."""
+    """A length as text; the true effective length may exceed the longest measured one."""
     if not length:
         return f"below {found.lengths[0]:,}"
     return f"{'≥ ' if length == found.lengths[-1] else ''}{length:,}"
 
 
 def against_vanilla(found: Results) -> TextGrid | None:
-    """The mean difference from vanilla on the tasks that tell methods apart: least loss first,
-    methods that lack a task last, and oracles, which aren't ranked, behind them. None without
-    another method."""
+    """The mean difference from vanilla on the tasks that distinguish methods: least loss first,
+    then methods that lack a task, then oracles, which aren't ranked. None without another
+    method."""
     methods = [method for method in found.methods if method != VANILLA]
     counts = {length: len(found.comparable(length)) for length in found.lengths}
     if not methods or not any(counts.values()):
@@ -333,7 +334,7 @@ def _difference(found: Results, length: int, tasks: int, method: str) -> str:
 
 
 def score_grid(found: Results, length: int) -> TextGrid:
-    """A line for each task, a column for each method. Faint: vanilla is at chance."""
+    """A line for each task, a column for each method. Lines are faint if vanilla is at chance."""
     columns = {method: partial(_score_text, found, length, method) for method in found.methods}
     floor = found.at_chance(length)
     faint = frozenset(i for i, task in enumerate(TASKS) if task in floor)
@@ -395,7 +396,7 @@ def stored(folders: Iterable[Path]) -> tuple[list[Results], list[str]]:
 
 
 def summary(found: Sequence[Results]) -> str:
-    """How much is measured, in a line of the list of reports."""
+    """The number of measurements, as a line of the list of reports."""
     if not found:
         return "no rows; bench run -m experiment=ruler scale=small makes some"
     most = found[0]

@@ -1,4 +1,4 @@
-"""Grids of text as floats of LaTeX that are no wider than the text of an article."""
+"""Text grids as LaTeX floats that are no wider than the text of an article."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def floats(
     notes: Sequence[str] = (),
     numbers: Collection[int] = (),
 ) -> Iterator[Markup]:
-    """The table as `table*` floats: one, or several where it has more than MOST_LINES lines. The
-    notes are in the last. `numbers` are the right-aligned columns."""
+    """The table as `table*` floats: one, or several if it has more than MOST_LINES lines. The last
+    has the notes. `numbers` are the right-aligned columns."""
     widths = _widths([head, *(line for group in groups for line in group.lines)])
     columns = _columns(widths, numbers)
     parts = [*_pages(groups, widths)]
@@ -70,7 +70,7 @@ def report(pages: Sequence[Page]) -> str:
 
 
 def _pages(groups: Iterable[Group], widths: Sequence[float]) -> Iterator[list[Group]]:
-    """The groups by float; one that doesn't fit is divided."""
+    """The groups by float; a group that doesn't fit is divided."""
     page: list[Group] = []
     room = MOST_LINES
     for title, lines in groups:
@@ -87,14 +87,13 @@ def _pages(groups: Iterable[Group], widths: Sequence[float]) -> Iterator[list[Gr
 
 
 def _height(line: Sequence[str], widths: Sequence[float]) -> int:
-    """Into how many lines the text of the cells is broken, at most."""
+    """The largest number of lines into which the text of a cell is broken."""
     cells = zip(line, widths, strict=True)
     return max(math.ceil(USUAL_PT * len(text) / width) for text, width in cells) or 1
 
 
 def _fitting(grid: TextGrid) -> Iterator[list[int]]:
-    """The columns of each part of a grid: as many as fit when each is as wide as its longest
-    word."""
+    """The columns of each part of a grid: as many as fit if each is as wide as its longest word."""
     words = [_word(column) for column in zip(grid.head, *grid.lines, strict=True)]
     chosen = [0]
     for i in range(1, len(words)):
@@ -106,8 +105,8 @@ def _fitting(grid: TextGrid) -> Iterator[list[int]]:
 
 
 def _widths(lines: Sequence[Sequence[str]]) -> list[float]:
-    """The widths of columns in points. Columns that don't fit on one line each share the room that
-    their longest words leave."""
+    """The widths of columns in points. Columns that don't fit on one line share the room that the
+    longest words leave."""
     cells = [*zip(*lines, strict=True)]
     whole = [max(1, *map(len, column)) for column in cells]
     if _total(whole) <= TEXT_PT:
@@ -133,7 +132,7 @@ def _columns(widths: Sequence[float], numbers: Collection[int]) -> Markup:
 
 
 def _word(column: Iterable[str]) -> int:
-    """The letters of the longest word: TeX breaks at blanks, and after _ and / here."""
+    """The number of letters of the longest word: TeX breaks at blanks, and here after _ and /."""
     text = " ".join(column).replace("_", "_ ").replace("/", "/ ")
     return max((len(word) for word in text.split()), default=1)
 

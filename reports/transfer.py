@@ -1,5 +1,5 @@
-"""Rank correlations between the scores of KV caches in two settings: whether the ranking of one
-model, task or length is that of another."""
+"""Rank correlations between the scores of KV caches in two settings: whether the ranking for one
+model, task or length holds for another."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ QUARTER = "keeps 1/4"
 
 @dataclass(frozen=True)
 class Ranking:
-    """Scores of caches in one setting, the higher the better, by method and what it keeps."""
+    """Scores of caches in one setting, higher is better, by method and kept share."""
 
     row: Row
     scores: Mapping[str, float]
@@ -55,8 +55,8 @@ def rankings(rows: Iterable[Row]) -> list[Ranking]:
 
 
 def correlations(rows: Iterable[Row]) -> list[Row]:
-    """Spearman's rank correlation of each two settings with LEAST caches in common, and its 95 %
-    interval over the caches: of all of them, and of those that keep a quarter."""
+    """Spearman's rank correlation of each two settings with at least LEAST caches in common, with
+    its 95 % interval over the caches: for all of them, and for those that keep a quarter."""
     found: list[Row] = []
     for one, other in itertools.combinations(rankings(rows), 2):
         common = sorted(one.scores.keys() & other.scores.keys())
@@ -84,7 +84,7 @@ def _spearman(
 
 
 def _correlations(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The rank correlation of each line of `a` with that of `b`; NaN where all values of one are
+    """The rank correlation of each line of `a` with the line of `b`; NaN if all values of one are
     equal."""
     ranks, others = (pd.DataFrame(each).rank(axis=1) for each in (a, b))
     return ranks.corrwith(others, axis=1).to_numpy()

@@ -1,5 +1,5 @@
-"""The tables of times that a decoder's methods took in turns (`bench.measure.turns`), and of what
-sparse prefills lose."""
+"""The tables of a decoder's methods that were timed in turns (`bench.measure.turns`), and of the
+losses of sparse prefills."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _ratio(name: Name, row: Row) -> str:
 
 
 def _attention_ns(row: Row) -> float:
-    """The attention's part of a row's time to the first token, by its share of a walk through the
+    """The attention's part of a row's time to the first token, from its share of a pass through the
     layers."""
     return float(row["attend_ns"] / row["encode_ns"] * row["lat_median_ns"])
 
@@ -65,7 +65,7 @@ FIRST_TOKENS = Grid(
 
 
 def _loss(row: Row) -> str:
-    """What the method adds to vanilla's nats per token, with its interval and verdict."""
+    """The method's increase of vanilla's nats per token, with its interval and verdict."""
     ends = f"{row['value_diff_ci_lo']:+.4f} … {row['value_diff_ci_hi']:+.4f}"
     return f"{row['value_diff']:+.4f} ({ends}) {row['quality_verdict']}"
 

@@ -36,7 +36,7 @@ def vectors(row: Mapping[str, Any]) -> str:
 
 
 def tokens_read(row: Mapping[str, Any]) -> str:
-    """How many tokens a row's inputs have, the mean, where they are shorter than its length."""
+    """The mean number of tokens of a row's inputs, if it is less than the row's length."""
     seen, length = row["tokens_seen_mean"] or row["timed_tokens"], row["length"]
     short = seen is not None and seen < NEARLY_FULL * length
     return f"{seen:,.0f} of {length:,}" if short else f"{length:,}"
@@ -49,8 +49,8 @@ def signed(value: float, *ends: float) -> str:
 
 
 def own_engine(row: Mapping[str, Any]) -> str:
-    """In a word the engine of the ratio to exact attention by the same engine, such as native;
-    empty where it is vanilla's, and the ratio that to vanilla, or where there is none."""
+    """The engine of the ratio to exact attention by the same engine, as one word such as native;
+    empty if it is vanilla's engine, so that the ratio is to vanilla, or without such a ratio."""
     if row.get("engine_ratio") is None or row.get("engine_kernel") == FUSED_KERNEL:
         return ""
     return kernel_names(row.get("engine_kernel"), words=1)

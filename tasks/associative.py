@@ -1,4 +1,4 @@
-"""A needle that shares no word with the question: what it means is asked for."""
+"""A needle that shares no word with the question, which asks for its meaning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tasks.generators import associations
 
 @dataclass(frozen=True)
 class Associative(Generated):
-    """Who of eight people fits a question; generated rows only."""
+    """Asks which of eight people a question fits; only generated rows."""
 
     def generate(self, rng: Random, split: str, length: int) -> Sample:
         return associations.needle(rng, split)

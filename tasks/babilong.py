@@ -34,7 +34,7 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class BabiLong(Generated):
-    """One kind, `member` of qa1 … qa10."""
+    """One kind: `member` is one of qa1 … qa10."""
 
     kinds: ClassVar = ()
 

@@ -26,7 +26,7 @@ COMMON = 16
 
 
 class DataError(ValueError):
-    """Data that can't be used. The message is one line: file, line, what was found and expected."""
+    """Data that can't be used. The message is one line: file, line, found and expected contents."""
 
 
 class Unanswerable(DataError):
@@ -49,8 +49,8 @@ class Row:
     document    the long text
     references  the right answers, one or more
     second      the other text of a pair, which is encoded separately (LRA Retrieval)
-    support     for training only: the sentences that the answer follows from, each as the title of
-                a paragraph and the sentence's number in it
+    support     for training only: the sentences that support the answer, each as the title of a
+                paragraph and the sentence's number in it
     """
 
     id: str
@@ -62,7 +62,7 @@ class Row:
 
     @property
     def text(self) -> str:
-        """The document and all that a prompt has after it."""
+        """The document and all text that follows it in a prompt."""
         return self.document + self.query
 
 
@@ -76,9 +76,9 @@ def _always(answer: str, row: Row) -> str:
 
 @dataclass(frozen=True)
 class Data:
-    """Where rows come from. `source` is embedded, local or hub; `dir` is the local folder in the
-    benchmark's official layout; `split` None means the split that the task is evaluated on.
-    `skip_unanswerable` leaves out the rows without a right answer, which are an error otherwise."""
+    """The source of rows. `source` is embedded, local or hub; `dir` is the local folder in the
+    benchmark's official layout; `split` None means the split on which the task is evaluated.
+    `skip_unanswerable` leaves out rows without a right answer, which otherwise are an error."""
 
     source: str = "embedded"
     dir: Path | None = None
@@ -89,7 +89,7 @@ class Data:
 @dataclass(frozen=True)
 class Loaded:
     """Rows of a split. `sha256` covers all rows of the source, `n_available` is their number;
-    `n_unanswerable` of those that were read had no right answer and were left out."""
+    `n_unanswerable` of the rows that were read had no right answer and were left out."""
 
     rows: Sequence[Row]
     split: str
@@ -105,10 +105,10 @@ class Encoded:
     ids        token ids
     vip        for each id whether it is a VIP token
     tokens_in  number of tokens before truncation to the length
-    valid      for each id whether it isn't padding; None: none is
+    valid      for each id whether it isn't padding; None: no padding
     second     the other text of a pair
-    removed    what truncation took of the row's text: the first character that is gone and the
-               first that is there again. None: nothing, or it isn't known
+    removed    the range of characters that truncation removed from the row's text, end exclusive.
+               None: nothing was removed, or it isn't known
     estimated  whether `tokens_in` is an estimate: see tasks.loading.truncation.part
     """
 
@@ -145,10 +145,10 @@ class Task:
     truncation_side  which end of the document is dropped if a row is too long
     labels           number of classes of a classification task: a prediction is a class number as
                      text
-    vocabulary       number of ids of a task that has its own ids and needs no tokenizer
+    vocabulary       number of ids of a task with its own ids, which needs no tokenizer
     stop             strings that end an answer, as in the official evaluator
-    decoder          how the model is asked, PLAIN or CHAT; None: it is no decoder. Set for each
-                     cell, not in a YAML
+    decoder          the form of a decoder's prompt, PLAIN or CHAT; None: the model isn't a decoder.
+                     Set for each cell, not in a YAML
     """
 
     name: str
@@ -164,12 +164,12 @@ class Task:
     stop: Sequence[str] = field(default=(), hash=False)
     decoder: str | None = None
 
-    # Whether `encode` knows CHAT.
+    # Whether `encode` supports CHAT.
     can_chat: ClassVar[bool] = False
 
     @property
     def chats(self) -> bool:
-        """Whether a chat template belongs around the official prompts, where the model has one."""
+        """Whether the official prompts belong in a chat template, if the model has one."""
         return self.can_chat
 
     @property
@@ -180,11 +180,11 @@ class Task:
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
-        """Markers in the inputs that should be tokens of their own."""
+        """Markers in the inputs that should be single tokens."""
         return ()
 
     def spell(self, row: Row, answer: str) -> str:
-        """The prediction for a model's answer: for a choice its text."""
+        """The prediction for a model's answer; for a choice it is the choice's text."""
         return answer
 
     def ended(self, text: str) -> str:
@@ -200,22 +200,21 @@ class Task:
         choice  its number, from 0 in the order of the query
         span    0 no, 1 yes or 2 a span; the span's first and last token; and for each token whether
                 the title or sentence that begins there is needed (0, 1). -100 if unknown: for a
-                span that was truncated, for a token that begins neither
+                span that was truncated, for a token at which neither begins
 
-        Raises DataError if the reference is no such answer."""
+        Raises DataError if the reference isn't an answer of this kind."""
         if self.labels is None:
             raise NotImplementedError(f"{self.name} answers with {self.answers}")
         return [int(row.references[0])]
 
     def options(self, rows: Sequence[Row]) -> list[Constant]:
-        """The answers that a guess is made among: each class, or a row's choice at each place; []
+        """The possible answers of a guess: each class, or the choice at each position of a row; []
         where answers are free text."""
         return [partial(_always, str(label)) for label in range(self.labels or 0)]
 
     def constants(self, rows: Sequence[Row]) -> list[Constant]:
-        """Answers that don't depend on the document: the options, and where there are no classes
-        the most common right answers of `rows`. The best of them is chance level
-        (tasks.metrics.chance)."""
+        """Answers that don't depend on the document: the options, and without classes the most
+        common right answers of `rows`. The best of them is chance level (tasks.metrics.chance)."""
         options = self.options(rows)
         if self.labels is not None:
             return options
@@ -225,7 +224,7 @@ class Task:
 
     @property
     def metric_version(self) -> int:
-        """Incremented whenever a change of the metric could change a number."""
+        """Incremented with every change of the metric that could change a number."""
         raise NotImplementedError
 
     def load(self, data: Data, n: int | None, length: int, seed: int) -> Loaded:
@@ -235,7 +234,7 @@ class Task:
 
     def encode(self, row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
         """At most `length` ids: the query first and never truncated, end-of-sequence last. With
-        `decoder`, a prompt that the answer follows: its ids and the new tokens are at most
+        `decoder`, a prompt before the answer: its ids and the new tokens together are at most
         `length`."""
         raise NotImplementedError
 
@@ -248,5 +247,5 @@ class Task:
     def score_each(
         self, predictions: Sequence[str], references: Sequence[Sequence[str]]
     ) -> list[float]:
-        """One number per row whose mean is `value`, for intervals and paired tests."""
+        """One number per row, for intervals and paired tests; their mean is `value`."""
         raise NotImplementedError

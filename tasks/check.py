@@ -1,7 +1,8 @@
-"""Checks that a task keeps its contract: `bench check task=NAME`, also for a plugin's task.
+"""Checks of a task's contract: `bench check task=NAME`, also for a plugin's task.
 
-By default embedded rows are checked, so only the project's files are needed. Without embedded rows
-the settings, the metric and the encoding of example rows are checked, or the rows of a local copy.
+By default the embedded rows are checked, which needs only the project's files. For a task without
+embedded rows, the settings, the metric and the encoding of example rows are checked, or the rows of
+a local copy.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ ODD_PREDICTIONS = ("", " ", "\n", "(A) 42%", "3, 1, 2", "日本語", "é", "😀
 EXAMPLE_DOCUMENT = (
     "The silver lantern stood at the mill. Then the snow came, and it was late. " * 40
 )
-# Right answers of different kinds; the first one that a metric scores 100 is used.
+# Right answers of different kinds; the first that scores 100 is used.
 EXAMPLE_ANSWERS = ("the silver lantern at the mill", "A", "42%", "2, 1, 3", "7")
 
 
@@ -35,7 +36,7 @@ class Report:
     """The result of a check.
 
     failures     broken rules; empty if the task keeps its contract
-    not_checked  what couldn't be checked, and why
+    not_checked  checks that couldn't run, and why
     load_s       processor time of loading ROWS embedded rows, for information
     """
 
@@ -60,7 +61,7 @@ def check(task: Task, tokenizer: Tokenizer, data: Data | None = None) -> Report:
             _check_references(task, rows, report)
             _check_encoding(task, rows, tokenizer, task.length, report)
             _check_scores(task, rows, report)
-    except Exception as error:  # any error is the task's fault and part of the report
+    except Exception as error:  # any error is a failure of the task and part of the report
         report.failures.append(f"{type(error).__name__}: {error}")
     return report
 
@@ -81,7 +82,7 @@ def _check_embedded(task: Task, tokenizer: Tokenizer, report: Report) -> None:
 
 
 def _check_examples(task: Task, tokenizer: Tokenizer, report: Report) -> None:
-    """What can be checked without rows of the task."""
+    """The checks that need no rows of the task."""
     report.not_checked.append(
         f"loading, splits and references: {task.name} has no embedded rows; "
         "data=local data.dir=FOLDER checks its own rows"
@@ -104,7 +105,7 @@ def _check_examples(task: Task, tokenizer: Tokenizer, report: Report) -> None:
         _check_scores(task, rows, report)
     try:
         task.encode(rows[0], tokenizer, 1024)
-    except Exception as error:  # the task may need columns or a class of rows of its own
+    except Exception as error:  # the task may need its own columns or class of rows
         report.not_checked.append(f"encoding: example rows give {type(error).__name__}: {error}")
     else:
         _check_encoding(task, rows, tokenizer, 1024, report)
@@ -192,7 +193,7 @@ def _check_encoding(
             report.failures += [
                 f"row {row.id}: {failure}" for failure in _encoding_failures(row, encoded, limit)
             ]
-            # Rows are read in another process than the model's.
+            # Rows are read in a process other than the model's.
             sent = pickle.loads(pickle.dumps(row))
             if sent != row or task.encode(sent, tokenizer, limit) != encoded:
                 report.failures.append(f"row {row.id}: encoded twice, it isn't the same")
@@ -249,7 +250,7 @@ def _expect(
         )
 
 
-# --- what a task may not use ------------------------------------------------------------------
+# --- forbidden imports ------------------------------------------------------------------------
 
 
 @contextmanager
@@ -267,7 +268,7 @@ def _no_network() -> Iterator[None]:
 
 @contextmanager
 def _no_imports() -> Iterator[None]:
-    """Refuse imports of tasks' modules: in a run, everything that could reveal a label is withheld
+    """Refuse imports of tasks' modules: in a run, nothing that could reveal a label is available
     while rows are encoded."""
     real = builtins.__import__
 

@@ -64,7 +64,7 @@ class Eli5(Reader):
             return
         if not isinstance(outputs, list) or not all(isinstance(one, dict) for one in outputs):
             raise DataError(f"{where}: column 'output' holds no list of objects with 'answer'")
-        # Entries without an answer give only the provenance of one.
+        # Entries without an answer contain only the provenance of one.
         yield from (one["answer"] for one in outputs if isinstance(one.get("answer"), str))
 
     def make(self, split: str, index: int, length: int, seed: int) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""Tasks whose prompts are generated for a length in tokens of the model's own tokenizer.
+"""Tasks whose prompts are generated for a length in tokens of the model's tokenizer.
 
-A row says what is hidden and what is asked; `encode` writes it with as much filler as fits. So one
-row has the same answer at every length and for every model.
+A row defines the hidden facts and the question; `encode` writes them with as much filler as fits.
+So a row has the same answer at every length and for every model.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Question:
 
 @dataclass(frozen=True)
 class Sample:
-    """What a generator makes. `document(units)` is the text before the query with so many units of
-    filler: sentences, lines, edges; there are `least` to `most` of them, None: endlessly many."""
+    """The product of a generator. `document(units)` is the text before the query with this number
+    of units of filler: sentences, lines, edges; from `least` to `most`, None: no limit."""
 
     document: Callable[[int], str]
     query: str
@@ -63,12 +63,12 @@ class GeneratedRow(prompts.Prompt):
 
 @dataclass(frozen=True)
 class Generated(Reader):
-    """A task with generated rows, and official ones where `files` names some."""
+    """A task with generated rows, and with official rows if `files` names any."""
 
     default_split: str = "test"
 
     can_chat: ClassVar = True
-    # Whether what follows the query is the beginning of the answer: see tasks.loading.prompts.
+    # Whether the text after the query begins the answer: see tasks.loading.prompts.
     begins_answer: ClassVar[bool] = False
 
     def generate(self, rng: Random, split: str, length: int) -> Sample:
@@ -76,7 +76,7 @@ class Generated(Reader):
         raise NotImplementedError
 
     def sample(self, row: GeneratedRow) -> Sample:
-        """The sample that a row stands for."""
+        """The sample of a row."""
         return _sample(self.generate, row.stream, row.split, row.length)
 
     def make(self, split: str, index: int, length: int, seed: int) -> list[dict[str, Any]]:
@@ -95,7 +95,7 @@ class Generated(Reader):
         return self.written(row)
 
     def written(self, row: GeneratedRow) -> GeneratedRow:
-        """A row of a stream with what its sample asks, and the shortest text."""
+        """A row of a stream with its sample's question and shortest text."""
         sample = self.sample(row)
         document = sample.document(sample.least)
         return replace(
@@ -136,9 +136,10 @@ class Generated(Reader):
         )
 
     def encode(self, row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
-        """The prompt and what is generated after it have at most `length` tokens, as in RULER. A
-        generated one is written for that length; of an official one that is longer the middle is
-        truncated, since it asks at its end. Raises DataError for a length that is too short."""
+        """The prompt and its generated answer have at most `length` tokens, as in RULER. A
+        generated prompt is written for that length. An official prompt that is longer is truncated
+        in the middle, since its question is at the end. Raises DataError for a length that is too
+        short."""
         if not isinstance(row, GeneratedRow):
             return self._shortened(row, tokenizer, length)
         room = min(length, row.length) - self.max_new_tokens
@@ -166,8 +167,8 @@ class Generated(Reader):
         )
 
     def _shortened(self, row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
-        """A row of the benchmark's files; one that is too long loses its middle. What stays has at
-        least its question, or, where that isn't apart, a token of each half."""
+        """A row of the benchmark's files; one that is too long loses its middle. The rest has at
+        least its question, or, where that isn't separate, a token of each half."""
         assert isinstance(row, prompts.Prompt)
         room, text = length - self.max_new_tokens, row.text
         is_short = len(truncation.part(text, tokenizer, room).ids) <= room
@@ -182,12 +183,13 @@ class Generated(Reader):
 
 @functools.lru_cache(maxsize=1)
 def _sample(generate: Generate, stream: str, split: str, length: int) -> Sample:
-    """A row is made from its record right after the record, from the same sample."""
+    """The sample of a stream, cached: a row is made right after its record, from the same
+    sample."""
     return generate(seeds.stream(stream), split, length)
 
 
 class _Remembering:
-    """A tokenizer that keeps the ids of each text: the prompt that was counted is then encoded."""
+    """A tokenizer that caches the ids of each text, since a prompt is counted and then encoded."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer, self._made = tokenizer, dict[tuple[str, bool], Any]()
@@ -214,9 +216,9 @@ def most_units(
     most: int | None = None,
     size: Callable[[int], int] = int,
 ) -> int:
-    """As many units as fit into `room` tokens, at most `most`; fewer where less than SHORT_FRAC of
-    the room or a unit stays empty. `tokens(units)` grows about as `size(units)`, the characters,
-    which cost less to count. Raises ValueError if `least` don't fit."""
+    """The most units that fit into `room` tokens, at most `most`; fewer if less than SHORT_FRAC of
+    the room, or less than a unit, stays empty. `tokens(units)` grows about like `size(units)`, the
+    characters, which are cheaper to count. Raises ValueError if `least` don't fit."""
     low, low_tokens = least, tokens(least)
     if low_tokens > room:
         raise ValueError(f"it takes {low_tokens} tokens and has room for {room}")
@@ -224,8 +226,8 @@ def most_units(
     probe = min(least + 4, high - 1)
     per_unit = max((size(probe) - size(low)) / max(probe - low, 1), 1)
     rate = max((tokens(probe) - low_tokens) / max(size(probe) - size(low), 1), 0.01)
-    least_rate = rate / 4  # a unit more may even take fewer tokens
-    # A first part of the text tells the tokens of a character well enough to meet the room at once.
+    least_rate = rate / 4  # one more unit may even take fewer tokens
+    # A first part of the text gives the tokens per character well enough for a good first guess.
     part = low_tokens + (room - low_tokens) * FIRST_PART
     aims = [part] if part < room / 2 else []
     while high - low > 1:
@@ -237,7 +239,7 @@ def most_units(
         for _ in range(3):
             target = size(low) + (aim - low_tokens) / rate
             step = round((target - size(guess)) / per_unit)
-            # A rate from a few units may be far too low.
+            # The rate of a few units may be far too low.
             guess = min(max(guess + step, low + 1), high - 1, 16 * low + 64)
         guessed, more = tokens(guess), size(guess) - size(low)
         per_unit = max(more / (guess - low), 1)
@@ -251,7 +253,7 @@ def most_units(
 
 
 def spread(rng: Random, facts: Sequence[str], filler: Sequence[str]) -> list[str]:
-    """The facts in their order at random places among the filler."""
+    """The facts, in order, at random positions in the filler."""
     places = sorted(rng.randrange(len(filler) + 1) for _ in facts)
     lines, done = [], 0
     for place, fact in zip(places, facts, strict=True):

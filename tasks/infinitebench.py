@@ -1,8 +1,9 @@
 """The three generated tasks of InfiniteBench (Zhang et al., 2024, arXiv:2402.13718): a pass key, a
 number with repeated digits, and a value in a JSON object.
 
-After data/construct_synthetic_dataset.py; its random state is unseeded, ours is the row's. Official
-rows ({context, input, answer}) that are too long lose their middle, perhaps with the answer.
+After data/construct_synthetic_dataset.py; its random state is unseeded, while here it is the row's.
+Official rows ({context, input, answer}) that are too long lose their middle, which may contain the
+answer.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ JSON = (
 
 @dataclass(frozen=True)
 class InfiniteBench(Generated):
-    """`member` is passkey, number_string or kv_retrieval. In a chat the beginning of an answer,
-    which the official prompts have for a base model alone, follows the header of the assistant's
-    turn: the few new tokens are for what comes after it."""
+    """`member` is passkey, number_string or kv_retrieval. The official prompts contain the
+    beginning of an answer only for a base model. In a chat it follows the header of the assistant's
+    turn, so that the few new tokens continue it."""
 
     begins_answer: ClassVar = True
 
@@ -73,7 +74,7 @@ class InfiniteBench(Generated):
 
 
 def _repeating(rng: Random) -> str:
-    """Ten digits, each of which may be that before it again."""
+    """Ten digits, each of which may repeat the previous one."""
     digits = [rng.choice("0123456789")]
     while len(digits) < 10:
         digits.append(digits[-1] if rng.random() < 0.5 else rng.choice("0123456789"))

@@ -1,8 +1,8 @@
 """Tasks of lm-evaluation-harness (the package lm_eval) that ask for a generated answer, with its
 prompts, stop strings, filters and metrics: task=lm_eval:NAME.
 
-Its own tasks are read with data=hub, from the local cache of what `bench fetch lm_eval:NAME` got;
-data.dir=FOLDER adds a folder of YAMLs, as its option --include_path does.
+Its own tasks are read with data=hub, from the local cache that `bench fetch lm_eval:NAME` fills;
+data.dir=FOLDER adds a folder of YAMLs, like its option --include_path.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class LmEval(Reader):
     """One task of lm_eval, its `member`.
 
     metric          a metric of the task that is a mean over its documents; "": the first one
-    filter          which of the task's filters reads the answer; "": the first one
-    scale           what a document's score is multiplied by for 0…100
+    filter          the filter of the task that reads the answer; "": the first one
+    scale           factor that brings a document's score to 0…100
     max_new_tokens  0: the task's own limit
-    num_fewshot     examples before each question; None: as many as the task says
+    num_fewshot     examples before each question; None: the task's own number
     include_path    a folder of YAMLs, the request's data.dir
-    tokenizer       what the rows are generated for, where the task generates them: the request's
+    tokenizer       the tokenizer for which the task generates its rows, if it does: the request's
                     model
     """
 
@@ -73,7 +73,7 @@ class LmEval(Reader):
         super().__post_init__()
         try:
             config = package.config_of(self.member, self.include_path) if self.member else {}
-        except DataError:  # said where the rows are loaded
+        except DataError:  # reported when the rows are loaded
             return
         if not self.max_new_tokens:
             limit = package.new_tokens(config.get("generation_kwargs") or {})
@@ -135,7 +135,7 @@ class LmEval(Reader):
         return Prompt(f"{at:05d}", "", document, answers, ending=ending, begins_answer=True)
 
     def fetch(self, progress: Callable[[str], None] = print, split: str | None = None) -> Path:
-        """Downloads the task's data into the cache of `datasets`, whose folder is returned."""
+        """Downloads the task's data into the cache of `datasets`, and returns its folder."""
         from datasets import config
 
         progress(f"{self.name}: fetching what lm_eval asks for")
@@ -159,7 +159,7 @@ class LmEval(Reader):
         return package.missing() or ("" if self.member else f"scores: {WHICH}")
 
     def perfect(self, row: Row) -> str:
-        """All right answers: some metrics want one of them, others each."""
+        """All right answers: some metrics require one of them, others all."""
         together = " ".join(row.references)
         candidates = [*row.references, together]
         scores = [self.score_each([one], [row.references])[0] for one in candidates]
@@ -186,7 +186,7 @@ class LmEval(Reader):
     def _scored(
         self, predictions: Sequence[str], references: Sequence[Sequence[str]]
     ) -> tuple[Any, dict[tuple[str, str], list[Any]]]:
-        """The task, and each metric of each filter by document."""
+        """The task, and the scores by document for each metric of each filter."""
         from lm_eval.api.instance import Instance
 
         first = references[0] if references else None
@@ -232,7 +232,7 @@ class LmEval(Reader):
         return str(length) if self.metric == BY_LENGTH else self.metric
 
     def _aggregation(self, task: Any, metric: str) -> None:
-        """Raises DataError for a metric that the task doesn't have, or that is no mean."""
+        """Raises DataError for a metric that the task doesn't have, or that isn't a mean."""
         known = list(task.aggregation())
         if metric not in known and self.metric != BY_LENGTH:
             raise DataError(
@@ -247,7 +247,7 @@ class LmEval(Reader):
 
 
 def _name(metric: Any) -> str:
-    """A metric of a YAML; of a function /FILE.NAME its name."""
+    """The name of a YAML's metric; for a function /FILE.NAME, its name."""
     name = str(metric)
     return name.rpartition(".")[2] if "/" in name else name
 
@@ -257,12 +257,12 @@ def _average(values: Sequence[float]) -> float:
 
 
 def _mean(task: Any, metric: str) -> bool:
-    """Whether a metric's aggregation gives the mean; one that isn't named is lm_eval's default, the
-    mean. Others take pairs or texts, or give another number."""
+    """Whether a metric's aggregation is the mean, which is also lm_eval's default. Others take
+    pairs or texts, or give another number."""
     aggregate = task.aggregation().get(metric, _average)
     try:
         return abs(float(aggregate(list(PROBE))) - _average(PROBE)) < 1e-9
-    except Exception:  # whatever it raises on plain numbers
+    except Exception:  # it may raise any exception on plain numbers
         return False
 
 
@@ -274,7 +274,7 @@ def _ended(text: str, until: Sequence[str]) -> str:
 
 
 def _answers(task: Any, document: Mapping[str, Any]) -> list[str]:
-    """The right answers of a document as text; what has none is "(none)"."""
+    """The right answers of a document as text; "(none)" for a document without any."""
     target = task.doc_to_target(document)
     if task.config.doc_to_choice is not None and isinstance(target, int):
         target = task.doc_to_choice(document)[target]

@@ -1,8 +1,8 @@
 """LongBench (Bai et al., 2023, arXiv:2308.14508) and LongBench v2 (Bai et al., 2024,
 arXiv:2412.15204): the official rows with the official prompts.
 
-The prompts are read from the repository's files beside the rows: `config/dataset2prompt.json` of
-v1 and `prompts/0shot.txt` of v2; for the hub's rows `prompt_file` is the path of that file. A
+The prompts are read from the repository's files next to the rows: `config/dataset2prompt.json` of
+v1 and `prompts/0shot.txt` of v2; for rows of the hub, `prompt_file` is the path of that file. A
 prompt that is too long loses its middle. In a chat the user's turn is the whole prompt; the
 official code adds no chat template to some data sets.
 """

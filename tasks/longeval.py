@@ -19,9 +19,9 @@ from tasks.generators import seeds
 from tasks.generators.line_names import STYLES, line_names
 from tasks.loading import prompts, reader, records, sources
 
-# The text before a prompt, after one on lines, and after one on topics, as FastChat's templates
-# and model code compose them; {asked} is the name of the requested line. mpt and storywriter add
-# a hint, as longeval/utils.py does.
+# The text before a prompt, after a prompt on lines, and after one on topics, as composed by
+# FastChat's templates and model code; {asked} is the name of the requested line. mpt and
+# storywriter add a hint, as longeval/utils.py does.
 VICUNA = (
     "A chat between a curious user and an artificial intelligence assistant. The assistant gives "
     "helpful, detailed, and polite answers to the user's questions. USER: "
@@ -72,7 +72,7 @@ TOPICS_ASK = (
 
 @dataclass(frozen=True)
 class LongEval(reader.Reader):
-    """What lines and topics have in common. `template`, one of TEMPLATES, is the chat format."""
+    """Base class of lines and topics. `template`, one of TEMPLATES, is the chat format."""
 
     template: str = "none"
     default_split: str = "test"
@@ -114,7 +114,7 @@ class LongEval(reader.Reader):
 
     @property
     def chats(self) -> bool:
-        """`template` has a chat's turns itself."""
+        """False: `template` already contains the turns of a chat."""
         return self.template == "none" and super().chats
 
     def _prompt(
@@ -135,9 +135,9 @@ class LongEval(reader.Reader):
 
 @dataclass(frozen=True)
 class Lines(LongEval):
-    """Which number is in a line.
+    """Asks for the number in a line.
 
-    lines   number of lines (None: as many as the length has room for)
+    lines   number of lines (None: as many as fit the length)
     style   how lines are named, one of STYLES: 1, 2, …; AAAAAA, AAAAAB, …; a UUID; words (default)
     turns   questions on each record, for other lines
     """
@@ -220,8 +220,8 @@ class Lines(LongEval):
 
 @dataclass(frozen=True)
 class Topics(LongEval):
-    """Which topic a record of conversations began with. `topics` is their number (None: as many as
-    the length has room for)."""
+    """Asks for the first topic of a record of conversations. `topics` is their number (None: as
+    many as fit the length)."""
 
     topics: int | None = None
 

@@ -9,13 +9,13 @@ sequences, read token by token, byte by byte or pixel by pixel.
     Pathfinder  grey level 0…255                                      black
 
 The official ListOps ids follow the order of a Python set and can't be reproduced; these are fixed.
-Black isn't padding: a mask says which ids are valid (`lra_mask: explicit`). Nyströmformer's harness
-and those derived from it use `id != 0` as the mask, as `lra_mask: legacy` does.
+Black isn't padding: a mask marks the valid ids (`lra_mask: explicit`). Nyströmformer's harness and
+those derived from it use `id != 0` as the mask, like `lra_mask: legacy`.
 
 Accuracy is over all rows. The official evaluation of Image, Pathfinder and Retrieval drops the rows
 that don't fill its last batch of 256, 512 or 32, so its figures are over slightly fewer.
 
-ListOps, Retrieval and Pathfinder come in one tar, lra_release.gz, that no hub has:
+ListOps, Retrieval and Pathfinder come in one tar, lra_release.gz, which is not on any hub:
 https://storage.googleapis.com/long-range-arena/lra_release.gz (unverified).
 
 No token of LRA is a query. The only VIP token is the first: LRA's encoders classify from that
@@ -49,14 +49,14 @@ LISTOPS = {
 class Lra(Reader):
     """One task of LRA.
 
-    embedded       which of the five it is; embedded rows have the same layout
+    embedded       one of the five tasks; embedded rows have the same layout
     size           side of an image in pixels
-    max_length     of an embedded ListOps tree, exclusive, if the requested length has room for it
+    max_length     exclusive bound of an embedded ListOps tree, if the requested length has room for
+                   it
     slices         split → its part of the rows in the files, as fractions
     contour        dashes in an embedded Pathfinder path: 14 is the hard variant
-    distractors    whether embedded Pathfinder images have short paths beside the two
-    plain          share of an embedded review's opinions that a single word decides; with 0 no
-                   single word decides any
+    distractors    whether embedded Pathfinder images have short paths in addition to the two
+    plain          share of an embedded review's opinions that a single word decides
     shuffled       draw n rows from the whole split: IMDb lists all rows of one class first
     embedded_rows  number of embedded rows if n isn't given
     lra_mask       explicit, or legacy: ids of 0 are padding, black pixels too
@@ -148,7 +148,7 @@ class Lra(Reader):
 
     def encode(self, row: Row, tokenizer: Tokenizer | None, length: int) -> Encoded:
         """At most `length` of LRA's own ids, truncated at the end; no tokenizer is used. Both texts
-        of a pair are encoded alike, each with its own `tokens_in`."""
+        of a pair are encoded in the same way, each with its `tokens_in`."""
         second = None if row.second is None else self._encoded(row.second, length)
         return self._encoded(row.document, length, second)
 

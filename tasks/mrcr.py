@@ -1,5 +1,5 @@
-"""MRCR (openai/mrcr on the hub): which answer to a request, asked for several times in a long
-conversation, was the n-th. The answer begins with a random text that the question gives."""
+"""MRCR (openai/mrcr on the hub): the n-th answer to a request that occurs several times in a long
+conversation. The answer begins with a random text that the question gives."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ NUMBER = re.compile(r"(\d+)needle")
 @dataclass(frozen=True)
 class Mrcr(Reader):
     """Official rows: {prompt: a JSON list of messages, answer, random_string_to_prepend,
-    n_needles}. `needles` takes the files of so many alike requests, such as 8needle_0.parquet;
-    None takes all. The official figures are means for each number."""
+    n_needles}. `needles` selects the files with this number of similar requests, such as
+    8needle_0.parquet; None takes all. The official figures are means for each number."""
 
     default_split: str = "test"
     needles: int | None = None
@@ -64,7 +64,7 @@ class Mrcr(Reader):
 
 
 def _turns(prompt: str, where: str) -> list[str]:
-    """The messages of a conversation, of which the last one asks, as lines of a transcript."""
+    """The messages of a conversation as lines of a transcript; the last one is the question."""
     try:
         found = json_text.value(prompt.encode(), f"{where}: column 'prompt'")
         messages = [(one["role"], one["content"]) for one in found]

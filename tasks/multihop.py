@@ -20,8 +20,8 @@ Paragraphs = list[tuple[str, list[str]]]
 
 @dataclass(frozen=True)
 class MultiHop(Reader):
-    """What the two have in common. `form` is one of formats.FORMS; t5 and roberta need the markers
-    in `special_tokens` as tokens of their own."""
+    """Base class of the two tasks. `form` is one of formats.FORMS; t5 and roberta need the markers
+    in `special_tokens` as single tokens."""
 
     form: str = "t5"
     embedded: str = "links"
@@ -40,7 +40,7 @@ class MultiHop(Reader):
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
-        """The markers of `form`. They are plain text to a tokenizer that lacks them."""
+        """The markers of `form`. A tokenizer that lacks them reads them as plain text."""
         return formats.SPECIAL.get(f"{self.benchmark}/{self.form}", ())
 
     def make(self, split: str, index: int, length: int, seed: int) -> list[dict[str, Any]]:
@@ -118,7 +118,7 @@ class HotpotQA(MultiHop):
 
 @dataclass(frozen=True)
 class WikiHop(MultiHop):
-    """Which of the candidates has a given relation to a subject."""
+    """Asks which of the candidates has a given relation to a subject."""
 
     @property
     def answers(self) -> str:

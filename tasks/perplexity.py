@@ -1,11 +1,11 @@
 """Perplexity of real text after a prompt that the method has compressed.
 
 A row is a stretch of a document. Its first `length` tokens are read: all but the last
-`continuation` ones as a prompt, the others one by one through the method's cache, where each is
-scored by its negative log-likelihood in nats. No template is put around the text; a
-beginning-of-sequence token comes once, at the start, if the tokenizer puts one before a text.
+`continuation` tokens as a prompt, the last ones one by one through the method's cache, each scored
+by its negative log-likelihood in nats. The text has no template; it starts with a
+beginning-of-sequence token if the tokenizer adds one.
 
-Stretches of one document are no independent samples: they have the same `document`, over which
+Stretches of one document aren't independent samples: they have the same `document`, by which
 intervals are clustered.
 """
 
@@ -36,8 +36,8 @@ TEXTS = (".txt", ".md")
 
 @dataclass(frozen=True)
 class Stretch(Row):
-    """`document` from character `start` to `stop`. An embedded stretch may go on into the topics
-    after its own; then the document has these characters too."""
+    """`document` from character `start` to `stop`. An embedded stretch may continue into the topics
+    after its own; then the document includes these characters too."""
 
     start: int = 0
     stop: int = 0
@@ -46,11 +46,11 @@ class Stretch(Row):
 @dataclass(frozen=True)
 class Perplexity(Reader):
     """Embedded text is the English of Python's help, `pydoc_data.topics`, which differs between
-    versions of Python: the topics in the order of their names, one after the other, a stretch
-    belonging to the topic in which it begins. Local text is that of the *.txt and *.md files in a
+    versions of Python: the topics in the order of their names, one after the other. A stretch
+    belongs to the topic in which it begins. Local text consists of the *.txt and *.md files in a
     folder, each a document.
 
-    continuation  tokens that are scored, the last ones of `length`
+    continuation  number of tokens that are scored, the last ones of `length`
     """
 
     continuation: int = 256
@@ -64,8 +64,8 @@ class Perplexity(Reader):
             raise ValueError(f"{self.name}: continuation={self.continuation}; it takes 1 or more")
 
     def load(self, data: Data, n: int | None, length: int, seed: int) -> Loaded:
-        """The first stretches of all documents, then the second ones, …; of documents in a random
-        order, where they are embedded. Raises DataError."""
+        """The first stretches of all documents, then the second ones, …; embedded documents are in
+        a random order. Raises DataError."""
         split = self.requested_split(data, n)
         if length <= self.continuation:
             raise DataError(
@@ -124,8 +124,8 @@ class Perplexity(Reader):
         return texts, sources.sha256_of(paths)
 
     def encode(self, row: Row, tokenizer: Tokenizer, length: int) -> Continued:
-        """The first `length` tokens of a stretch, or all where it has fewer. Raises DataError where
-        none is left for the prompt."""
+        """The first `length` tokens of a stretch, or all if it has fewer. Raises DataError if none
+        is left for the prompt."""
         assert isinstance(row, Stretch)
         text = row.document[row.start : row.stop]
         first = tokenizer("", add_special_tokens=True)["input_ids"][:1]
@@ -140,7 +140,7 @@ class Perplexity(Reader):
         return Continued(prompt, [False] * len(prompt), len(prompt), continuation=continuation)
 
     def constants(self, rows: Sequence[Row]) -> list[Constant]:
-        """None: no text is given as an answer."""
+        """No constants, since no text is an answer."""
         return []
 
     def perfect(self, row: Row) -> str:
@@ -183,8 +183,8 @@ class ZeroScrollsPerplexity(Perplexity):
 
 
 def cut(documents: Iterable[tuple[str, str]], size: int) -> Iterator[Stretch]:
-    """Stretches of `size` characters of documents, given by name and text. A shorter rest, and a
-    shorter document, are left out."""
+    """Stretches of `size` characters of documents, given by name and text. Shorter documents and
+    shorter remainders are left out."""
     for name, text in documents:
         for at in range(0, len(text) - size + 1, size):
             yield Stretch(f"{name}@{at}", "", text, (), start=at, stop=at + size)

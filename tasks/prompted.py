@@ -1,5 +1,5 @@
-"""Any task of prompts and answers, in YAML alone: a template over the columns of a record, the
-column of the answers, a metric that is there.
+"""Any task with prompts and answers, defined only by a YAML: a template over the columns of a
+record, the column of the answers, an existing metric.
 
     target: tasks.prompted:Prompted
     prompt: "{context}\\n\\nQuestion: {question}\\nAnswer:"
@@ -26,16 +26,16 @@ TRUNCATED = ("end", "middle")
 class Prompted(Reader):
     """Rows that are complete prompts.
 
-    prompt      the template; {column} is a column's text. {a.b} is what the object in column a has
-                as b, {a.0} the first of a list; a list's texts are lines
-    query       the column that asks: its tokens are the VIP tokens. "": none does
+    prompt      the template; {column} is a column's text. {a.b} is b of the object in column a,
+                {a.0} the first of a list; a list's texts become lines
+    query       the column of the question, whose tokens are the VIP tokens. "": none
     answers_in  the column of the right answer, or of a list of them
-    answer_after  what stands before the right answer in that column, such as ####. "": nothing
-    id_in       the column of a row's id; "": the rows are numbered
-    labels_in   the column of all possible answers, which some metrics need
-    truncate    what a prompt that is too long loses: the end of the text before the query, or
-                the middle of the prompt
-    default_split  "": test, or without files of it the first split that has some
+    answer_after  the text before the right answer in that column, such as ####. "": none
+    id_in       the column of a row's id; "": rows are numbered
+    labels_in   the column of all possible answers; some metrics need it
+    truncate    the part that a prompt that is too long loses: the end of the text before the query,
+                or the middle of the prompt
+    default_split  "": test, or if it has no files the first split that has some
     texts       the text for a value of a column, such as of a class number: column → value →
                 text
     """
@@ -104,7 +104,7 @@ class Prompted(Reader):
         return self.truncate
 
     def _columns(self) -> list[str]:
-        """The columns that the template names, in order. Raises ValueError for a broken one."""
+        """The columns in the template, in order. Raises ValueError for a broken template."""
         try:
             parts = list(string.Formatter().parse(self.template()))
         except ValueError as error:
@@ -119,7 +119,7 @@ class Prompted(Reader):
         return "\n".join(records.spelled(one, name, where) for one in listed)
 
     def _spelled(self, name: str, value: Any, where: str) -> str:
-        """The text that `texts` has for a value."""
+        """The text of a value, from `texts`."""
         by_value = {_key(key): text for key, text in self.texts[name].items()}
         if (key := _key(value)) not in by_value:
             known = ", ".join(by_value)
@@ -143,6 +143,6 @@ def _key(value: Any) -> str:
 
 
 def _filled(template: str, values: Mapping[str, str]) -> str:
-    """The template with its columns; {{ and }} are braces."""
+    """The template with its columns filled in; {{ and }} are braces."""
     parts = string.Formatter().parse(template)
     return "".join(text + (values[name] if name else "") for text, name, _, _ in parts)

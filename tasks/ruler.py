@@ -1,10 +1,10 @@
 """RULER (Hsieh et al., 2024, arXiv:2404.06654): thirteen tasks that are generated for any length.
 
-Prompts, parameters and metrics are the official repository's (commit of 2025-06: variable tracking
-with names drawn anew in its example). The official essays and question sets can't be shipped: the
-project's own prose stands in for them (`data=embedded`). `data=local` takes official rows, as
-prepare.py writes them, or generates from the official essays and question sets. In a chat the
-answer prefix follows the header of the assistant's turn, as in the official templates.
+Prompts, parameters and metrics are the official repository's (commit of 2025-06, whose example of
+variable tracking draws names again). The official essays and question sets can't be shipped;
+`data=embedded` uses the project's prose instead. `data=local` takes official rows, as written by
+prepare.py, or generates rows from the official essays and question sets. In a chat, the answer
+prefix follows the header of the assistant's turn, as in the official templates.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OFFICIAL_ROWS = 500
 
 @dataclass(frozen=True)
 class TextRow(GeneratedRow):
-    """A row that is made of official texts, which all rows share. `asked` is without answers."""
+    """A row made of official texts, which all rows share. `asked` has no answers."""
 
     texts: tuple[str, ...] = ()
     asked: ruler_files.Asked | None = None
@@ -42,8 +42,8 @@ class TextRow(GeneratedRow):
 
 @dataclass(frozen=True)
 class Ruler(Generated):
-    """One of the tasks, `member` of KINDS. `turns` are the questions on each text, for those that
-    hide several keys and ask for one; in a haystack of needles so many are hidden."""
+    """One of the tasks: `member` is in KINDS. `turns` is the number of questions on each text, for
+    tasks that hide several keys and ask for one; a haystack of needles hides that many."""
 
     turns: int = 1
 
@@ -81,7 +81,7 @@ class Ruler(Generated):
         return super().load(data, n, length, seed)
 
     def chosen(self, paths: Sequence[Path], folder: Path, length: int) -> Sequence[Path]:
-        """In a tree with a folder for each length, as the official scripts write it, the files of
+        """In a tree with a folder for each length, as written by the official scripts, the files of
         the largest length that fits."""
         by_length: dict[int, list[Path]] = {}
         for path in paths:
@@ -94,7 +94,7 @@ class Ruler(Generated):
     def _of_texts(
         self, blank: TextRow, texts: ruler_files.Texts, row_id: str, index: int
     ) -> GeneratedRow:
-        """Sample i of a question set is on its question i, as in the official code."""
+        """Rows of a question set; sample i is about its question i, as in the official code."""
         row = replace(blank, id=row_id, stream=f"{self.name}/{row_id}")
         if not texts.asked:
             return self.written(row)

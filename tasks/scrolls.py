@@ -18,7 +18,7 @@ from tasks.loading import formats, records
 from tasks.loading.prompts import Prompt, for_chat_model
 from tasks.loading.reader import Reader
 
-# Tokens reserved for an embedded row's query at first; a longer one makes the story shorter.
+# Tokens reserved for an embedded row's query; a longer query makes the story shorter.
 QUERY_TOKENS = {"question": 16, "recap": 16, "claim": 16, "options": 88, "summary": 2}
 OPTION = re.compile(r"\n *\([A-D]\) ?")
 
@@ -66,8 +66,8 @@ LETTER = re.compile(r"\b[A-D]\b")
 
 
 def _chosen(choices: Sequence[str], answer: str) -> str:
-    """The option of an answer's first letter from A to D, by which ZeroSCROLLS scores; the answer,
-    if it is an option or has no such letter."""
+    """The option of an answer's first letter from A to D, which ZeroSCROLLS scores; the answer
+    itself if it is an option or has no such letter."""
     letter = LETTER.search(answer)
     if letter is None or answer.strip() in choices:
         return answer
@@ -78,9 +78,9 @@ def _chosen(choices: Sequence[str], answer: str) -> str:
 class Scrolls(Reader):
     """One task of SCROLLS: <member>.zip holds <member>/<split>.jsonl.
 
-    query     what the query is in an input: paragraph, options or none (see QUERIES); entities is
-              options for an encoder with a multiple-choice head
-    embedded  what embedded rows ask of a story: question, recap, options, summary or claim
+    query     the query in an input: paragraph, options or none (see QUERIES); entities is options
+              for an encoder with a multiple-choice head
+    embedded  the request about a story in embedded rows: question, recap, options, summary or claim
     """
 
     query: str = "paragraph"
@@ -109,7 +109,7 @@ class Scrolls(Reader):
         return answer
 
     def prompt_of(self, row: Row) -> Prompt:
-        """In a chat ZeroSCROLLS' variant of its prompts."""
+        """ZeroSCROLLS' prompt; in a chat its variant for chat models."""
         prompt = super().prompt_of(row)
         if self.decoder != CHAT:
             return prompt

@@ -34,10 +34,10 @@ LABELS = {"Entailment": "Yes", "Contradiction": "No", "Not mentioned": "unanswer
 class ZeroScrolls(reader.Reader):
     """One task of ZeroSCROLLS: <member>.zip holds <member>/<split>.jsonl.
 
-    chat         the variant for chat models (tasks.loading.prompts.for_chat_model) also without a
-                 chat template
-    instruction, document_header, query_header, answer_header   parts of the official prompt, for
-                 embedded rows; the benchmark's rows contain their own
+    chat         use the variant for chat models (tasks.loading.prompts.for_chat_model) even without
+                 a chat template
+    instruction, document_header, query_header, answer_header   parts of the official prompt for
+                 embedded rows; the benchmark's rows contain them
     embedded     the kind of embedded rows, one of KINDS
     """
 
@@ -69,13 +69,13 @@ class ZeroScrolls(reader.Reader):
             references=(self.answer(record, "output", where, split),),
             ending=ending,
             separator=records.text(record, SEPARATOR, where),
-            # The VIP tokens of a task without query, where VCC has the word "summarize".
+            # The VIP tokens of a task without a query, for which VCC uses the word "summarize".
             instruction=head.partition("\n\n")[0],
         )
         return self._for_chat(row) if self.chat else row
 
     def prompt_of(self, row: Row) -> prompts.Prompt:
-        """In a chat the variant for chat models."""
+        """The prompt; in a chat its variant for chat models."""
         prompt = super().prompt_of(row)
         return self._for_chat(prompt) if self.decoder == CHAT and not self.chat else prompt
 
@@ -179,7 +179,7 @@ def _query_and_outputs(kind: str, story: Any, index: int) -> tuple[str, tuple[st
         outputs = (f"It is {answer}.", f"The answer is {answer}.")
         return question.text, (*outputs, f"{answer} is the answer.", f"As told, it is {answer}.")
     if kind in ("checked", "hops") and index % 3 == 2:
-        # Every third row asks what the text may not answer, as in Qasper and MuSiQue.
+        # Every third row has a question that the text may not answer, as in Qasper and MuSiQue.
         claim, label = story.claims[2 if kind == "hops" else (index // 3) % len(story.claims)]
         match = re.fullmatch(r"The (.+?) is at (.+) at the end\.", claim)
         assert match is not None
@@ -198,7 +198,7 @@ def _paragraphs(text: str) -> str:
 
 
 def _in_order(reverse: bool, row: Row) -> str:
-    """The parts to be ordered, as the input has them or the other way round."""
+    """The parts to be ordered, in the input's order or reversed."""
     parts = sorted(map(int, re.findall(r"\d+", row.references[0])), reverse=reverse)
     return ", ".join(map(str, parts))
 

@@ -1,5 +1,5 @@
-"""What tests share: snapshots, commands in this process, folders of configuration, a tiny random T5
-checkpoint and the folder of real rows."""
+"""Shared parts of tests: snapshots, commands in this process, folders of configuration, a tiny
+random T5 checkpoint and the folder of real rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def snapshot(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """Compares a text with snapshots/NAME.txt beside the test."""
+    """Compares a text with snapshots/NAME.txt next to the test."""
 
     def compare(name: str, text: str) -> None:
         path = request.path.parent / "snapshots" / f"{name}.txt"
@@ -110,8 +110,8 @@ def conf_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
 
 
 def pytest_collection_finish() -> None:
-    """What is loaded by now stays. Garbage collection that looked at all of it again and again
-    took a sixth of the time of tests that compose requests."""
+    """Freezes the objects loaded so far. Repeated garbage collection of them took a sixth of the
+    time of tests that compose requests."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)

@@ -1,10 +1,10 @@
-"""A stand-in for a GPU where there is none: tensors that say cuda:0 and hold their numbers in the
-memory of the processor.
+"""A stand-in for a GPU on machines without one: tensors that report cuda:0 and hold their numbers
+in the processor's memory.
 
     with emulated(): ...
 
-As on a GPU, an operation on tensors of both devices is an error, as is numpy(). Nothing is learned
-of kernels, times, memory or rounding; there are no gradients.
+As on a GPU, an operation on tensors of both devices is an error, as is numpy(). It tests no
+kernels, times, memory or rounding; there are no gradients.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BETWEEN_DEVICES = ("aten.copy_", "aten._to_copy")
 
 
 class OnGpu(torch.Tensor):
-    """To torch's own code it is on the processor, which is where it looks for a device's guard."""
+    """For torch's own code it is on the CPU, where torch looks for a device's guard."""
 
     device = GPU
     is_cuda, is_cpu = True, False
@@ -80,7 +80,7 @@ class Operators(TorchDispatchMode):
 
 
 class Functions(TorchFunctionMode):
-    """What torch's own code decides by a tensor's device, before any operator runs."""
+    """Decisions of torch's own code by a tensor's device, before any operator runs."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
@@ -129,7 +129,7 @@ def at(x: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def moved(module: torch.nn.Module, *_: Any, **__: Any) -> torch.nn.Module:
-    """What Module.to does, to this GPU alone."""
+    """Replaces Module.to, only for this GPU."""
     for part in module.modules():
         for name, weight in part._parameters.items():
             if weight is not None and not isinstance(weight, OnGpu):

@@ -1,4 +1,4 @@
-"""Rows as a run would have stored them, made without running anything."""
+"""Rows like those stored by a run, made without running anything."""
 
 from __future__ import annotations
 
@@ -71,19 +71,19 @@ def row(**more: Any) -> dict[str, Any]:
 
 
 def full(**more: Any) -> dict[str, Any]:
-    """The same as it comes back from a store: with every column."""
+    """The same row as read from a store: with every column."""
     return dict.fromkeys(COLUMNS) | row(**more)
 
 
 def sample_faults(row: dict[str, Any]) -> list[str]:
-    """Where the columns of a row don't follow from its samples."""
+    """The columns of a row that don't follow from its samples."""
     derived = {of: found for of, found in derivations.MEASURED.items() if "samples" in of}
     faults, _ = derivations.differences(cast(Row, row), Path(), derived)
     return [text for _, text in faults]
 
 
 def checkpoint(folder: Path) -> Path:
-    """What a cell needs of a checkpoint: something to hash."""
+    """The parts of a checkpoint that a cell needs: files to hash."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text('{"model_type": "t5"}')
     (folder / "model.safetensors").write_bytes(b"weights")
@@ -92,7 +92,7 @@ def checkpoint(folder: Path) -> Path:
 
 def answered(results: Path, model: Path, right: Sequence[bool], base: Sequence[bool] | None,
              *words: str, **more: Any) -> dict[str, Any]:  # fmt: skip
-    """Store a row with predictions, right or wrong as told, of the method and of vanilla."""
+    """Store a row with predictions of the method and of vanilla, right or wrong as given."""
     cell = bench.compose(f"model={model}", "length=512", f"n={len(right)}", "threads=1", *words)
     arms = [(cell, right), *([(cell.baseline(), base)] if base is not None else [])]
     for arm, answers in arms:

@@ -1,4 +1,4 @@
-"""Who may import whom, by folder, and what stays out of a quick command.
+"""Which folders may import which, and which modules a quick command must not load.
 
 Imports are read from the source, so those inside functions and under TYPE_CHECKING count too.
 """
@@ -141,7 +141,7 @@ def test_the_harness_imports_no_method_and_no_task():
 
 
 def test_the_harness_names_no_method():
-    """By a string: the baseline alone is known to it. Engines have algorithms of equal names."""
+    """As a string: it knows only the baseline. Engines have algorithms with the same names."""
     names = set(targets("method")) - {"vanilla"}
     for name, path in modules().items():
         if name.startswith("bench.") and not name.startswith(ENGINES):

@@ -1,4 +1,4 @@
-"""What a person types first: make's names, and the environment."""
+"""The first commands of a user: make's names, and the environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands around the code: version, citation, changelog, packaging, workflows."""
+"""The files around the code: version, citation, changelog, packaging, workflows."""
 
 from __future__ import annotations
 

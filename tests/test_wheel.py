@@ -1,4 +1,4 @@
-"""The wheel holds all that a run needs: built, unpacked and used from another directory."""
+"""The wheel contains all files for a run: it is built, unpacked and used from another directory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ main(sys.argv[1:])
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """The folder that the wheel is unpacked in; the checkout isn't on its path."""
+    """The folder of the unpacked wheel; the checkout isn't on its path."""
     pytest.importorskip("hatchling")
     place = tmp_path_factory.mktemp("wheel")
     done = subprocess.run(

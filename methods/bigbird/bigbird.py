@@ -8,11 +8,11 @@ Official code: google-research/bigbird (Apache-2.0).
 Differs from the official code:
 - Random blocks come from the whole sequence; there from its front (`random_region`).
 - A random block that is also global counts once; there twice (`multiplicity`).
-- Random blocks are drawn by another generator, so they are others, and for every length; there 9,
+- Random blocks are drawn by another generator, so they differ, and exist for every length; there 9,
   10 and 11 blocks fail (r=3).
 - Attention is full up to window + 2 + 2r blocks, 704 tokens; there up to 512.
 - A row is cut into blocks without its padding, so its last tokens are global; there the last block
-  of the padded batch is.
+  of the padded batch is global.
 
 Unlike transformers' version, it also keeps the random blocks outside training, builds no n×n
 probabilities, uses no global seed, and does not switch to full attention for good after one short
@@ -45,14 +45,14 @@ class BigBird(NativeMethod):
     """BigBird-ITC: the sequence's own first and last blocks are global.
 
     block_size     tokens in a block
-    window         blocks in the window, the query's own in the middle
+    window         blocks in the window, with the query's own in the middle
     random         random blocks of a query block (r), drawn for each head and layer
-    random_region  "uniform": from the whole sequence. "official", as the official code draws: from
-                   the first 1024 tokens where there are 1024, 2048, 3072 or 4096, otherwise from
-                   the first 2r + 4 blocks
+    random_region  "uniform": from the whole sequence. "official", as in the official code: from the
+                   first 1024 tokens of inputs of 1024, 2048, 3072 or 4096, otherwise from the first
+                   2r + 4 blocks
     multiplicity   a random block that is also global (official: at 1024 tokens) counts "once", or
-                   is "counted" twice, as the official code does
-    seed           of the random blocks
+                   twice ("counted"), as in the official code
+    seed           seed of the random blocks
     kernel         as in `DenseAttention`, "auto" at any length; products likewise
 
     Full attention up to window + 2 + 2r blocks, where sparsity saves nothing. Rows with padding are
@@ -88,7 +88,7 @@ class BigBird(NativeMethod):
         return CAUSAL if workload.causal else None
 
     def state_bytes(self, workload: Workload) -> int:
-        """The scores of one layer: of the pairs of blocks in the pattern (§2: O(n))."""
+        """The scores of one layer, for the pairs of blocks in the pattern (§2: O(n))."""
         grid = self._grid(workload.length, self._extra(None))
         per_sparse = grid.blocks
         if not self._dense(grid):
@@ -104,7 +104,8 @@ class BigBird(NativeMethod):
         )  # fmt: skip
 
     def _extra(self, valid: Tensor | None) -> int:
-        """How many tokens in front are extra global ones; valid [n] of one row, None: all."""
+        """How many extra global tokens come first; valid [n] of one row, None: all tokens are
+        valid."""
         return 0
 
     def _grid(self, n: int, extra: int) -> BlockGrid:
@@ -123,7 +124,7 @@ class BigBird(NativeMethod):
         grid = self._grid(n, extra)
         if self._dense(grid):
             return attend_exactly(self, query, key, value, call, self.kernel, self.products)
-        slots = torch.arange(n, device=query.device)  # extra tokens get blocks of their own
+        slots = torch.arange(n, device=query.device)  # extra tokens get separate blocks
         slots[extra:] += -extra % self.block_size
         size = grid.blocks * self.block_size
         query, key, value = (in_slots(x, 2, slots, size) for x in (query, key, value))

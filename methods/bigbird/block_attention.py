@@ -1,5 +1,5 @@
-"""Block-sparse attention over gathered blocks of keys, in torch: what BigBird runs in training and
-wherever the native kernel can't."""
+"""Block-sparse attention over gathered blocks of keys, in torch. BigBird runs it in training and
+where the native kernel can't run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from methods.parts.sequence import AttentionCall, SequenceInfo
 def block_attention(
     query: Tensor, key: Tensor, value: Tensor, scale: float, layout: BlockLayout, bias: BlockBias
 ) -> Tensor:
-    """Global blocks attend to everything; sparse blocks to the gathered key blocks of their list,
-    a chunk at a time where nothing is trained. query, key, value [B, H, blocks·block_size, d] → the
-    same shape."""
+    """Global blocks attend to everything, sparse blocks to the gathered key blocks of their list.
+    Without gradients, chunks are computed one at a time. query, key, value [B, H,
+    blocks·block_size, d] → the same shape."""
     batch, heads, size, width = query.shape
     queries, keys, values = (x.reshape(len(layout.order), -1, width) for x in (query, key, value))
     flat_global = layout.global_blocks.flatten()
@@ -62,7 +62,7 @@ def block_attention(
 
 @dataclass(frozen=True)
 class BlockBias:
-    """What is added to the scores: a bias of each key and a position bias, computed block by block.
+    """Biases to add to the scores, one of each key and one of positions, computed block by block.
 
     keys       [B, blocks, block_size], or None
     positions  [B, blocks, block_size] int32, the first token of each row at 0
@@ -141,7 +141,7 @@ def key_bias_of(sequence: SequenceInfo, slots: Tensor, size: int, like: Tensor) 
 
 
 def in_slots(x: Tensor, dim: int, slots: Tensor, size: int) -> Tensor:
-    """The n tokens of x moved to slots [n] of `size` along `dim`; zeros in the other slots."""
+    """The n tokens of x, moved to their `slots` [n] among `size` along `dim`; other slots are 0."""
     if len(slots) == size:
         return x
     shape = (*x.shape[:dim], size, *x.shape[dim + 1 :])

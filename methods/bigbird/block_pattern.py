@@ -15,7 +15,7 @@ from methods.parts.errors import Unsupported
 
 @dataclass(frozen=True)
 class BlockGrid:
-    """Blocks 0 … blocks-1, of which first … stop-1 are sparse and the others global."""
+    """Blocks 0 … blocks-1: first … stop-1 are sparse, the others global."""
 
     blocks: int
     first: int
@@ -32,7 +32,7 @@ class BlockLayout:
     """Which blocks attend to which; numbered over rows and heads: (row·H + head)·blocks + i.
 
     global_blocks  [B·H, global blocks]
-    groups         (queries [P], keys [P, R]): sparse blocks with equally many key blocks
+    groups         (queries [P], keys [P, R]): sparse blocks with the same number of key blocks
     order          [B·H·blocks]: where each block is among the global ones and the groups,
                    concatenated
     """
@@ -42,7 +42,7 @@ class BlockLayout:
     order: Tensor
 
     def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """The groups in chunks whose keys stay in a core's cache; a GPU takes many at a time."""
+        """The groups in chunks whose keys stay in a core's cache; on a GPU, chunks are larger."""
         size = 8 * torch.get_num_threads() if self.order.device.type == "cpu" else 1024
         for queries, keys in self.groups:
             yield from zip(torch.split(queries, size), torch.split(keys, size), strict=True)
@@ -60,8 +60,8 @@ class BlockPattern:
     seed: int
 
     def table(self, grid: BlockGrid, heads: int, layer: int) -> Tensor:
-        """[H, sparse blocks, R] int64: the key blocks of each sparse block, in rising order; where
-        there are fewer than R, the row is filled up with `grid.blocks`."""
+        """[H, sparse blocks, R] int64: the key blocks of each sparse block, in rising order; a row
+        with fewer than R is filled up with `grid.blocks`."""
         rows = torch.arange(grid.first, grid.stop)
         every = torch.arange(grid.blocks)
         shared = torch.cat((every[: grid.first], every[grid.stop :])).expand(len(rows), -1)
@@ -85,7 +85,7 @@ class BlockPattern:
             if grid.blocks * self.block_size in (1024, 2048, 3072, 4096):
                 last = 1024 // self.block_size - 1
             else:
-                ends = torch.full_like(window[:, :1], -1)  # two that the official code leaves out
+                ends = torch.full_like(window[:, :1], -1)  # the official code leaves out two blocks
                 ends[0], ends[last - 1] = last, 1
                 excluded = torch.cat((window, ends), 1)
         beyond = 2 * grid.blocks
@@ -122,7 +122,7 @@ def layout_of(
 ) -> BlockLayout:
     """The pattern of one layer, for the torch path."""
     table = pattern.table(grid, heads, layer)
-    first = torch.arange(batch * heads)[:, None] * grid.blocks  # of each row and head
+    first = torch.arange(batch * heads)[:, None] * grid.blocks  # of each (row, head)
     every = torch.arange(grid.blocks)
     sparse = (every >= grid.first) & (every < grid.stop)
     global_blocks, queries = first + every[~sparse], (first + every[sparse]).flatten()

@@ -4,11 +4,11 @@ Official code: etcmodel of google-research/google-research (Apache-2.0).
 
 Differs from the official code (ETC's):
 - Extra tokens start as means of stretches of the sequence; there they are a second input with
-  embeddings of its own.
-- The window is of whole blocks, so it reaches further on one side of most tokens; there it is
-  84 tokens to either side.
-- Extra tokens share all weights with the others; there they have output projections of their own.
-- There is no relative position but the model's; there scores get learned labels of distances.
+  separate embeddings.
+- The window consists of whole blocks, so it reaches further on one side of most tokens; there it is
+  84 tokens on each side.
+- Extra tokens share all weights with the others; there they have separate output projections.
+- The only relative positions are the model's; there learned labels of distances enter the scores.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from methods.parts.parameters import NonNegative, Positive
 class BigBirdETC(BigBird):
     """g extra tokens are global, and no block of the sequence is.
 
-    g  extra global tokens. A token attends to its window and to them under one softmax; they
-       attend to all.
+    g  extra global tokens. A token attends to its window and to these under one softmax; they
+       attend to all tokens.
 
-    The paper trains an embedding for each. In a model that has none, each starts as the mean of
-    its stretch of the sequence, at the mean of its positions. (The paper's runs had blocks of 84
-    tokens, and ETC a radius of as many around each token; the native kernel takes blocks of 64.)
+    The paper trains an embedding for each extra token. Here each starts as the mean of its stretch
+    of the sequence, at the mean of its positions. (The paper's runs had blocks of 84 tokens, and
+    ETC a radius of 84 tokens; the native kernel takes blocks of 64.)
     """
 
     random: NonNegative = 0
@@ -47,10 +47,10 @@ class BigBirdETC(BigBird):
             raise ValueError("random_region is 'official'; ETC has no official random blocks")
 
     def exact_limit(self) -> None:
-        return None  # the extra tokens are keys that vanilla has not
+        return None  # vanilla doesn't have the extra tokens as keys
 
     def reads_all(self, workload: Workload, layer: int) -> bool:
-        return False  # likewise
+        return False  # for the same reason
 
     def scaled_down(self) -> Method:
         return replace(self, block_size=4, g=4)
@@ -87,7 +87,7 @@ class BigBirdETC(BigBird):
 
 
 def _sums(x: Tensor, index: Tensor, size: int) -> Tensor:
-    """x [B, n, …] summed by index [B, n] → [B, size, …]; index `size` is left out."""
+    """Sums of x [B, n, …] by index [B, n] → [B, size, …]; tokens with index `size` are left out."""
     shape = (x.shape[0], size + 1, *x.shape[2:])
     index = index.view(*index.shape, *(1,) * (x.dim() - 2)).expand_as(x)
     return x.new_zeros(shape).scatter_add(1, index, x)[:, :size]

@@ -18,7 +18,7 @@ COLUMNS = 64  # columns that are transformed at once on a CPU: more fall out of 
 def resample(x: Tensor, length: int) -> Tensor:
     """x [B, N, D] → [B, length, D]: DCT, truncated or zero-padded, inverse DCT (eq. 7-8).
 
-    Computed in float32 at least, whatever x is. Differentiable any number of times.
+    Computed in float32 or wider, for any dtype of x. Differentiable any number of times.
     """
     if x.shape[1] == length:
         return x
@@ -27,7 +27,7 @@ def resample(x: Tensor, length: int) -> Tensor:
 
 
 class _Resample(torch.autograd.Function):
-    """The DCT is orthonormal: the transpose of a filter N → L is the filter L → N."""
+    """The DCT is orthonormal, so the transpose of a filter N → L is the filter L → N."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, length: int) -> Tensor:
@@ -51,8 +51,8 @@ def _resampled(x: Tensor, length: int) -> Tensor:
 def dct(x: Tensor, keep: int) -> Tensor:
     """Orthonormal DCT-II along dim 1 (eq. 1-2): x [B, N, D] → the first coefficients [B, keep, D].
 
-    One FFT of N permuted numbers (eq. 4-6; eq. 6 has the wrong sign), each of which packs two
-    columns as real and imaginary part: twice as fast as one FFT a column.
+    One FFT of N permuted complex numbers (eq. 4-6; eq. 6 has the wrong sign). Each packs two
+    columns as its real and imaginary part, which is twice as fast as one FFT a column.
     """
     n = x.shape[1]
     if n * keep <= MATRIX:
@@ -65,8 +65,8 @@ def dct(x: Tensor, keep: int) -> Tensor:
 
 
 def idct(y: Tensor, n: int) -> Tensor:
-    """The inverse of `dct` (eq. 3) for N = n, with missing coefficients as zeros, and its
-    transpose: y [B, at most n, D] → [B, n, D]."""
+    """The inverse of `dct` (eq. 3) for N = n, which is also its transpose; missing coefficients are
+    0: y [B, at most n, D] → [B, n, D]."""
     keep = y.shape[1]
     if n * keep <= MATRIX:
         return _matrix(n, keep, y.dtype, y.device).T @ y
@@ -100,7 +100,7 @@ def _matrix(n: int, keep: int, dtype: torch.dtype, device: torch.device) -> Tens
 @lru_cache(maxsize=64)
 def _twiddles(n: int, keep: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """Twiddle factors [keep, 1]: exp(-iπk/2n) times half of α_k (eq. 2), and their conjugates.
-    Coefficient 0, which is its own mirror image, gets all of α_0."""
+    Coefficient 0 has no separate mirror image, so it gets all of α_0."""
     angle = torch.arange(keep, dtype=torch.float64) * (-math.pi / (2 * n))
     size = torch.full((keep,), math.sqrt(0.5 / n), dtype=torch.float64)
     size[0] = math.sqrt(1 / n)
@@ -118,7 +118,7 @@ def _permutation(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 def _paired(x: Tensor) -> Tensor:
     """[B, n, D] → complex [B, n, ⌈D/2⌉]: adjacent columns as one number."""
-    if x.shape[2] % 2:  # pad copies even where there is nothing to add
+    if x.shape[2] % 2:  # F.pad copies even if nothing is added
         x = pad(x, (0, 1))
     if x.stride(-1) != 1 or any(stride % 2 for stride in x.stride()[:-1]):
         x = x.contiguous()
@@ -126,7 +126,7 @@ def _paired(x: Tensor) -> Tensor:
 
 
 def _single(z: Tensor, columns: int) -> Tensor:
-    """The inverse of `_paired`. FFTs return transposed memory, which is made contiguous
-    twice as fast in complex numbers as in real ones."""
+    """The inverse of `_paired`. FFTs return transposed memory; making it contiguous is twice as
+    fast in complex numbers as in real ones."""
     z = z.contiguous()
     return torch.view_as_real(z).flatten(2)[..., :columns]

@@ -17,21 +17,21 @@ from methods.parts.packed import Packed
 
 @dataclass(frozen=True)
 class SpectralFilter:
-    """r: the share of the frequencies that is kept; cls: how many tokens at the start are not
-    filtered (0 or 1); rescale: a constant signal keeps its value."""
+    """r: share of the frequencies that is kept; cls: number of tokens at the start that are not
+    filtered (0 or 1); rescale: whether a constant signal keeps its value."""
 
     r: float
     cls: int
     rescale: bool
 
     def kept(self, n: int) -> int:
-        """How many states are left of n tokens, the CLS token included."""
+        """How many states n tokens are shortened to, including the CLS token."""
         if n <= self.cls:
             return n
         return self.cls + min(n - self.cls, math.ceil(self.r * n - 1e-9))  # 0.07·100 is 7 exactly
 
     def shortened(self, state: Packed) -> Packed:
-        """Rows of the same length go through one transform."""
+        """The filtered state. Rows of the same length share one transform."""
         if len(set(state.lengths)) == 1 and state.lengths[0]:
             m = self.kept(state.lengths[0])
             hidden, positions = self._row(state.hidden, state.positions, state.lengths[0])
@@ -48,8 +48,8 @@ class SpectralFilter:
         return Packed(hidden, kept, positions, state.order)
 
     def _row(self, hidden: Tensor, positions: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        """hidden [B, ≥n, D] and positions [B, ≥n] of rows of n tokens → [B, m, D] and [B, m]; the
-        position of a state is that of the middle token of those it stands for."""
+        """hidden [B, ≥n, D] and positions [B, ≥n] of rows of n tokens → [B, m, D] and [B, m]; a
+        state's position is that of the middle one of the tokens it represents."""
         cls, m = self.cls, self.kept(n)
         hidden, positions = hidden[:, :n], positions[:, :n]
         if m <= cls:
@@ -74,7 +74,7 @@ class SpectralFilter:
 
 @lru_cache(maxsize=64)
 def _middles(n: int, m: int, cls: int, device: torch.device) -> Tensor:
-    """[m] int64: the middle token, of n, of those that each state stands for."""
+    """[m] int64: the middle one of the tokens, out of n, that each state represents."""
     index = torch.arange(m - cls, device=device)
     middle = cls + (2 * index + 1) * (n - cls) // (2 * (m - cls))
     return torch.cat((torch.arange(cls, device=device), middle))

@@ -1,15 +1,15 @@
 """Fourier Transformer (He et al., arXiv 2305.15099): sequences shortened in the frequency domain.
 
 Before some layers a spectral filter takes the DCT of the hidden states along the sequence, keeps
-the lowest ⌈rN⌉ frequencies and transforms those back, to ⌈rN⌉ states (§4.1). The layers after it
-are the ordinary ones, on fewer tokens.
+the lowest ⌈rN⌉ frequencies and transforms those back, to ⌈rN⌉ states (§4.1). The following layers
+are unchanged and run on fewer tokens.
 
 Official code: LUMIA-Group/FourierTransformer (no licence found; its copy of fairseq is MIT).
 
 Differs from the official code:
-- Padding is no part of the spectrum and stays masked; there it is filtered and read.
+- Padding is left out of the spectrum and stays masked; there it is filtered and read.
 - LRA: a filter is between layers (§4.1); there after the layer's first norm (`residual`).
-- ⌈rN⌉ is of the exact product, 7 of 100 at r=0.07; there of the rounded one, 8.
+- ⌈rN⌉ is computed from the exact product (7 of 100 at r=0.07); there from the rounded one (8).
 - States keep their dtype; there encoder-decoders go on in half precision.
 - Upsampling leaves out a first token that isn't filtered (`pooling`); there it is interpolated.
 - Without `global_residual` states are upsampled as well; there the decoder gets the short ones.
@@ -46,20 +46,20 @@ NO_NORM = "residual is 'normed', and this model's layers can't be entered after 
 class Fourier(DenseAttention):
     """Spectral filters between layers, whose attention is exact, by a choice of kernel.
 
-    layers    index of the layer that a filter comes before, or several, such as "2,4"
+    layers    index of the layer before which a filter runs, or several, such as "2,4"
     r         share of the frequencies that a filter keeps
-    pooling   "cls": the first token is not filtered, and still counts in N (official LRA code)
+    pooling   "cls": the first token is not filtered, but still counts in N (official LRA code)
     upsample  the output states are repeated to the tokens of the input (nearest, §4.1
-              encoder–decoder); false: they are returned as they are, for families that pool
+              encoder–decoder); false: they are returned unchanged, for families that pool
     global_residual  upsampled states are added to the inputs of the filters before the encoder's
               last norm (official): the last layer's own in BART and BERT, the stack's in T5
-    rescale   filtered states times √(⌈rN⌉/N), so that a constant keeps its value; the paper
-              and the official code let it grow
-    residual  "raw": filters are between layers (§4.1). "normed", as in the official LRA code:
-              after the layer's first norm, whose filtered output is then the residual as well
+    rescale   filtered states are multiplied by √(⌈rN⌉/N), so that a constant keeps its value; in
+              the paper and the official code it grows
+    residual  "raw": filters are between layers (§4.1). "normed", as in the official LRA code: after
+              the layer's first norm, and its filtered output is also the residual
 
-    Padding is left out, and comes out as zeros. With "normed" raises Unsupported where the layers
-    are no `NormedLayer`s.
+    Padding is left out, and comes out as zeros. "normed" raises Unsupported where the layers are
+    not `NormedLayer`s.
     """
 
     layers: NonNegative | Annotated[str, Text(r"\d+(, *\d+)*", "such as '2,4'")] = 0
@@ -89,7 +89,8 @@ class Fourier(DenseAttention):
         return self._missing(workload.layers)
 
     def state_bytes(self, workload: Workload) -> int:
-        """The first filter's N coefficients, or q, k, v and the output of the longest layer."""
+        """The larger of the first filter's N coefficients and the longest layer's q, k, v and
+        output."""
         first = min(self._filters(), default=workload.layers)
         longest = workload.length if first else self._filter.kept(workload.length)
         rows = max(workload.length, 4 * longest)

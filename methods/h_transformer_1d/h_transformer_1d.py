@@ -1,16 +1,16 @@
 """H-Transformer-1D (Zhu and Soricut, arXiv 2107.11906): attention as a hierarchical matrix.
 
 Neighbouring blocks of `rank` tokens attend exactly. Farther away, level l = 1, 2, … has queries and
-keys averaged over 2^l tokens and values summed (§6.1); two neighbouring blocks of rank · 2^l tokens
-are read there, but for what a finer level has read (§6.2). One softmax runs over all levels. O(n
-rank d): its coarse blocks have rank/2 averages each.
+keys averaged over 2^l tokens and values summed (§6.1); neighbouring blocks of rank · 2^l tokens are
+read at this level, except pairs that a finer level reads (§6.2). One softmax runs over all levels.
+O(n rank d): its coarse blocks have rank/2 averages each.
 
-In a causal model queries are never averaged: an average would hold later queries, and so give an
-output that they change.
+In a causal model queries are never averaged: an average would contain later queries, which would
+change the output of earlier ones.
 
-The official code wasn't found. lucidrains' h-transformer-1d 0.1.9 (MIT) departs from the paper:
-each level's maximum is taken away and never restored; only sibling blocks read each other, not all
-neighbours; the coarsest level is missing, or in a causal model has holes.
+The official code wasn't found. lucidrains' h-transformer-1d 0.1.9 (MIT) differs from the paper:
+each level's maximum is subtracted and never added back; only sibling blocks read each other, not
+all neighbours; the coarsest level is missing, or in a causal model has holes.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class HTransformer1D(Method):
     """Hierarchical attention; exact up to 2 · rank tokens.
 
     rank     tokens in a block (N_r); even, or 1
-    queries  "coarse", averaged as keys are (the paper's), or "fine", which is nearer to exact; a
-             causal sequence has fine ones
+    queries  "coarse": averaged as keys are (the paper's); "fine": not averaged, which is closer to
+             exact and always used in causal sequences
 
     No attention dropout. Raises Unsupported where scores have a position bias.
     """
@@ -66,14 +66,14 @@ class HTransformer1D(Method):
         return replace(self, rank=4)
 
     def state_bytes(self, workload: Workload) -> int:
-        """The scores of one layer's finest level, the largest."""
+        """The scores of one layer's finest level, which are the largest."""
         pairs = workload.length * min(3 * self.rank, workload.length)
         return workload.bytes_per_element * workload.batch * workload.heads * pairs
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         inputs = [widened(x) for x in (query, *per_head(query, key, value))]
         n = query.shape[2]
-        rank = min(self.rank, n + n % 2)  # more would be empty
+        rank = min(self.rank, n + n % 2)  # a larger block would have empty slots
         finest, *coarser = levels_of(inputs, call.sequence, rank)
         if call.sequence.causal or self.queries == "fine":
             return self._of_fine_queries(finest, coarser, call).to(query.dtype)
@@ -92,7 +92,7 @@ class HTransformer1D(Method):
         return merged.output.to(query.dtype)
 
     def _of_fine_queries(self, finest: Level, coarser: list[Level], call: AttentionCall) -> Tensor:
-        """Each block of tokens reads its keys of all levels at once."""
+        """Attention where each block of tokens reads its keys of all levels at once."""
         levels, blocks = [finest, *coarser], len(finest.key_tokens)
         place = torch.arange(blocks, device=finest.query.device)
         starts = itertools.accumulate((level.key.shape[2] for level in levels), initial=0)
@@ -104,7 +104,7 @@ class HTransformer1D(Method):
         rank = finest.key_tokens.shape[1] // 3
         tokens = torch.arange(blocks * rank, device=place.device).view(blocks, rank)
         keys, visible = torch.cat(key_tokens, 1), None
-        if call.sequence.causal:  # coarse keys are all of earlier tokens
+        if call.sequence.causal:  # coarse keys are averages of earlier tokens only
             later = keys[:, None, :] > tokens[:, :, None]
             visible = ~(later & (keys < finest.key.shape[2])[:, None, :])
         counts = torch.cat([level.log_counts for level in levels], 1)

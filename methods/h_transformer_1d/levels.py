@@ -21,8 +21,8 @@ FAR_CAUSAL = ((0, 0, -2), (0, -3, -2))
 @dataclass(frozen=True)
 class Level:
     """Averages of one level: query, key, value [B, H, n, d], the logs of how many tokens each
-    stands for [B or 1, n], and which keys a block reads, [blocks, 3 · a block's averages]; those
-    below 0 and from n on don't exist. An average of padding alone stands for none."""
+    represents [B or 1, n], and the keys that a block reads, [blocks, 3 · averages in a block];
+    indices below 0 or from n on don't exist. An average of padding alone represents no tokens."""
 
     query: Tensor
     key: Tensor
@@ -43,8 +43,8 @@ class Level:
 
 
 def levels_of(inputs: list[Tensor], sequence: SequenceInfo, rank: int) -> Iterator[Level]:
-    """Of query, key and value [B, H, n, d]: the tokens, in blocks of `rank`, and their averages of
-    2, 4, 8, … as long as these are needed."""
+    """The levels of query, key and value [B, H, n, d]: the tokens in blocks of `rank`, then
+    averages of 2, 4, 8, … tokens while these are needed."""
     device, blocks = inputs[0].device, -(-inputs[0].shape[2] // rank)
     own = torch.arange(blocks, device=device)[:, None]
     counts, means = counts_of(sequence, inputs[0]), inputs
@@ -59,7 +59,7 @@ def levels_of(inputs: list[Tensor], sequence: SequenceInfo, rank: int) -> Iterat
         read = (own + steps).masked_fill(steps == 0, -1)
         if rank > 1:
             yield Level.of(means, counts, read, rank // 2)
-        else:  # a block is half an average
+        else:  # each average becomes two blocks
             halves = [x.repeat_interleave(2, 2)[:, :, : finer.shape[2]] for x in means[:2]]
             yield Level.of([*halves, values], finer, read, 1)
         blocks = -(-blocks // 2)

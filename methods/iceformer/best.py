@@ -5,16 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-GROUP = 4  # scores that are represented by their maximum
-FEW = 2  # groups for each of the k, up to which a search among all scores is as fast
+GROUP = 4  # scores in a group, which their maximum represents
+FEW = 2  # up to this many groups for each of the k, a search among all scores is as fast
 
 
 def best_of(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row [..., n], k ≤ n, and their places, [..., k] each, in any order.
+    """The k largest of each row [..., n], k ≤ n, and their indices, [..., k] each, in any order.
 
-    `torch.topk` takes as long for a row as fused attention does. But the k largest are all in the k
-    groups with the largest maxima, since each other group has k numbers above its own: so only
-    those are searched, and the maxima in the same way.
+    `torch.topk` takes as long for a row as fused attention. But the k largest numbers are all in
+    the k groups with the largest maxima, since k numbers are above those of any other group. So
+    only these groups are searched, and the maxima in the same way.
     """
     n = scores.shape[-1]
     groups = n // GROUP

@@ -1,10 +1,11 @@
-"""Blocks of similar keys, of which a query scans those that may hold one of its best (see
-`methods/iceformer/knn.py` for what an index is). As the scans, this is no search of the paper.
+"""Blocks of similar keys; a query scans only the blocks that may hold one of its best keys.
+`methods/iceformer/knn.py` defines an index. Like the scans, this search is not the paper's.
 
-A tree halves the keys along their principal axes, down to blocks of 64. In few coordinates, those
-in which scores differ most, a block is described by the mean and the variance of its keys: its
-scores with a query are taken to reach `DEVIATIONS` standard deviations above their mean. A query
-scans the blocks that reach highest, and then those that reach above the k-th best score found.
+A tree halves the keys along their principal axes, down to blocks of 64. The mean and the variance
+of its keys describe a block, in the few coordinates in which scores differ most: its scores with a
+query are assumed to stay within `DEVIATIONS` standard deviations above their mean. A query scans
+the blocks with the highest such bounds, and then those whose bound is above the k-th best score
+found.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from methods.iceformer.inputs import TopKInputs
 from methods.iceformer.scans import TINY, Quantized, rescored
 
 DEVIATIONS = 3.5
-SHOWN = 4096  # keys, and queries, that show their covariance
-RIDGE = 1e-4  # of the queries' covariance, so that it has an inverse
+SHOWN = 4096  # keys, and queries, from which covariances are estimated
+RIDGE = 1e-4  # added to the queries' covariance, so that it has an inverse
 LEFT_OUT = 0.15
 """Share of the variance of scores that the coordinates may leave out, in the mean of the heads:
 with more, blocks reach far, so that a scan of all is faster, or further than they are taken to.
@@ -29,8 +30,8 @@ Keys of trained models leave out .00 to .11, independent numbers .47 (32 of them
 
 
 class Blocks(Quantized):
-    """`Quantized`, but on the native kernel without the blocks that hold none of the best: where
-    every query sees all keys, scores have no bias, and few coordinates show them."""
+    """`Quantized`, but the native kernel skips blocks that hold none of the best keys. This needs
+    queries that see all keys, scores without a bias, and few coordinates that approximate them."""
 
     def native(self, inputs: TopKInputs) -> tuple[Tensor, Tensor] | str:
         query, key = inputs.query, inputs.key
@@ -47,8 +48,8 @@ class Blocks(Quantized):
 
 def main_points(query: Tensor, key: Tensor) -> kernels.Points | None:
     """Queries [B, H, q, d] and keys [B, H, n, d] in the coordinates in which their products vary
-    most; None where these leave out too much, or numbers aren't finite. One head at a time:
-    products of all would cost memory.
+    most; None where these leave out too much or numbers aren't finite. One head at a time, to save
+    memory.
     """
     parts, left_out = [], 0.0
     for b, h in itertools.product(range(query.shape[0]), range(query.shape[1])):
@@ -66,8 +67,8 @@ def main_points(query: Tensor, key: Tensor) -> kernels.Points | None:
 def _of_head(query: Tensor, key: Tensor) -> tuple[tuple[Tensor, ...], float] | None:
     """The `kernels.Points` of queries [q, d] and keys [n, d], and the share that they leave out.
 
-    With L Lᵀ the second moment of queries, the mean square of a key's scores is |Lᵀk|²: so the
-    axes are the principal ones of the Lᵀk, and the queries' coordinates those of the L⁻¹q.
+    With L Lᵀ the second moment of queries, the mean square of a key's scores is |Lᵀk|²: so the axes
+    are the principal axes of the Lᵀk, and queries have the coordinates of L⁻¹q.
     """
     mean = key.mean(0)
     moment, covariance = _moment(_some(query)), _moment(_some(key) - mean)

@@ -2,7 +2,7 @@
 
 It ranks keys by m·L random projections. A key enters S_l once all m lists of composite index l have
 returned it, and the lists return keys in the order of |projection difference|. So S_l holds the k0
-keys whose largest difference is smallest, which is computed here without lists. Projections are
+keys whose largest difference is smallest; they are computed here without lists. Projections are
 stored in 8 bits, and keys that tie with the k0-th belong to S_l too.
 """
 
@@ -32,8 +32,8 @@ def embed_queries(query: Tensor) -> Tensor:
 
 
 def draw_directions(size: int, count: int, kind: Directions, seed: int) -> Tensor:
-    """Random unit vectors [size, count]: independent (algorithm 2), or as many as possible at right
-    angles, which separate keys better."""
+    """Random unit vectors [size, count]: independent (algorithm 2), or orthogonal as far as
+    possible, which separates keys better."""
     draw = torch.randn(size, count, generator=torch.Generator().manual_seed(seed))
     if kind == "independent":
         return torch.nn.functional.normalize(draw, dim=0)
@@ -44,17 +44,17 @@ def draw_directions(size: int, count: int, kind: Directions, seed: int) -> Tenso
 class Dci:
     """Prioritized DCI: m simple indices in each of L composite ones, for keys of size d.
 
-    k0    keys to retrieve in each composite index; below 1: as a share of the keys seen
-    k1    keys to visit in the lists of each, every list's visits counted; below 1: as a share of
-          all m·n visits; None: until k0 are retrieved
-    kind  of the directions
+    k0    keys to retrieve in each composite index; below 1: a share of the keys seen
+    k1    keys to visit in the lists of each, summed over lists; below 1: a share of all m·n visits;
+          None: until k0 are retrieved
+    kind  how the directions are drawn
     """
 
     def __init__(
         self, d: int, m: int, L: int, k0: float, k1: float | None, seed: int, kind: Directions
     ) -> None:
         self.d, self.m, self.L, self.k0, self.k1 = d, m, L, k0, k1
-        # The last of the d+1 coordinates is the one that T_K adds.
+        # T_K adds the last of the d+1 coordinates.
         self.directions = draw_directions(d + 1, m * L, kind, seed)
         # [B, H, n, m·L] projections before the division by c; then [B, H, n]
         self.raw = self.square = self.highest = torch.empty(0)
@@ -133,7 +133,7 @@ class Dci:
         return torch.cat(outputs, 2), torch.cat(ids, 2)
 
     def retrieved(self, seen: Tensor, k: int) -> Tensor:
-        """k0 for each query, [q] int64; enough for k."""
+        """k0 for each query, [q] int64; at least k."""
         return _amount(self.k0, seen).clamp(min=k).minimum(seen)
 
     def bounds(self, seen: Tensor) -> Tensor:
@@ -160,7 +160,7 @@ class Dci:
 
 
 def _amount(wanted: float, of: Tensor) -> Tensor:
-    """A number, or below 1 a share of each of `of` [q] int64; at most these."""
+    """`wanted`, or below 1 that share of each of `of` [q] int64; at most `of`."""
     share = (of * wanted).ceil().long() if wanted < 1 else torch.full_like(of, int(wanted))
     return share.minimum(of)
 

@@ -16,7 +16,7 @@ from methods.parts.kv_cache import Entries
 
 
 class IndexedMethod(Protocol):
-    """What the cache needs of `methods.iceformer.iceformer.IceFormer`."""
+    """The part of `methods.iceformer.iceformer.IceFormer` that the cache uses."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor: ...
 
@@ -28,11 +28,11 @@ class IndexedMethod(Protocol):
 
 
 class IndexedCache:
-    """Every token's keys and values, and indices of the keys: one for each layer, and for each row
-    where there is padding. They are never rebuilt.
+    """The keys and values of every token, and indices of the keys: one for each layer, and with
+    padding one for each row. They are never rebuilt.
 
-    New tokens read what `IceFormer.attend` gives them in one causal call over all tokens; with
-    k_rule="alpha", k follows the number of tokens so far. The search by torch reads all keys.
+    New tokens get the output that `IceFormer.attend` gives them in one causal call over all tokens;
+    with k_rule="alpha", k depends on the number of tokens so far. The torch search reads all keys.
     """
 
     def __init__(self, method: IndexedMethod) -> None:
@@ -46,7 +46,7 @@ class IndexedCache:
         return self.method.attend(query, key, value, call)
 
     def take(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> None:
-        """As `KVCache.take`. Raises Unsupported where scores have a bias."""
+        """See `KVCache.take`. Raises Unsupported where scores have a bias."""
         if call.bias is not None or call.sequence.log_multiplicity is not None:
             raise Unsupported("iceformer's indices of a decoder take no bias on scores")
         layer, method = call.layer, self.method
@@ -85,7 +85,8 @@ class IndexedCache:
 
 
 def _rows(call: AttentionCall, n: int, device: torch.device) -> Iterator[tuple[slice, Tensor]]:
-    """Rows, and which of their n tokens aren't padding, [n] bool: the batch as one without any."""
+    """Rows, and which of their n tokens are valid, [n] bool; one slice for a batch without
+    padding."""
     valid = call.sequence.valid
     if valid is None or bool(valid.all()):
         yield slice(None), torch.ones(n, dtype=torch.bool, device=device)
@@ -94,6 +95,7 @@ def _rows(call: AttentionCall, n: int, device: torch.device) -> Iterator[tuple[s
 
 
 def _only(x: Tensor, kept: Tensor) -> Tensor:
-    """The tokens kept [n] of x [B, H, n, d]; a view of x where its padding is on the left."""
+    """The tokens of x [B, H, n, d] that are kept [n]; a view of x where its padding is on the
+    left."""
     first = int(kept.long().argmax())
     return x[:, :, first:] if bool(kept[first:].all()) else x[:, :, kept]

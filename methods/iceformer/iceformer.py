@@ -6,14 +6,14 @@ weights (§4.1); the softmax runs over them alone (algorithm 1). Weights stay fr
 The search decides which keys are scored:
 
     auto       the fastest that loses few keys: on the native kernel `quantized`, or `blocks` from
-               8,192 keys on (AVX2: 4,096); `exact` where it can't run. Not the paper's
-    quantized  all n² pairs, in 8 bits, and the best few exactly (`scans.py`); in torch it is slow,
-               the reference of the kernel
-    blocks     `quantized`, of those blocks of similar keys only that may hold one of the best
-               (`blocks.py`); as `quantized` where a query doesn't see all keys, or no blocks are
-               found that can be left out
-    dci        the paper's, Prioritized DCI (`dci.py`): m, L, k0, k1 as in algorithms 2 and 3, their
-               defaults as in the official README; with k0=0.8 nearly all keys are scored too
+               8,192 keys on (AVX2: 4,096); `exact` where the kernel can't run. Not the paper's
+    quantized  all n² pairs in 8 bits, then the best few exactly (`scans.py`); slow in torch, where
+               it is the reference for the kernel
+    blocks     `quantized`, but only in blocks of similar keys that may hold one of the best
+               (`blocks.py`); same as `quantized` where a query doesn't see all keys or no block can
+               be skipped
+    dci        the paper's Prioritized DCI (`dci.py`): m, L, k0, k1 as in algorithms 2 and 3, with
+               the defaults of the official README; with k0=0.8 nearly all keys are scored too
     exact      all keys: recall 1, the reference of the others
 
 Official code: yuzhenmao/IceFormer (MIT; its index MDCI is MPL-2.0).
@@ -21,14 +21,14 @@ Official code: yuzhenmao/IceFormer (MIT; its index MDCI is MPL-2.0).
 Differs from the official code, where the search is `dci`:
 
 - keys are divided by c (eq. 3); officially they stay at radius c, the queries at radius 1
-- all keys are in one node; officially in a tree of three levels of randomly promoted keys, which is
-  searched by a beam of k (algorithms 2 and 3 have no levels)
+- all keys are in one node; officially in a tree of three levels of randomly promoted keys, searched
+  with a beam of k (algorithms 2 and 3 have no levels)
 - k0 and k1 count in each composite index; officially in all together, so that with L = 2 half the
-  visits are made: `k1=0.5` makes as many
+  visits are made, as with `k1=0.5`
 - directions are drawn by `seed` and layer; officially by the clock
 - c bounds the keys that a query sees; officially also those after it
-- rows of a batch may differ in length, with padding anywhere; officially all have the first's
-- a bias on scores takes part in the softmax, but not in the search; officially there is none
+- rows of a batch may differ in length, with padding anywhere; officially all have the first row's
+- a bias on scores is part of the softmax, but not of the search; officially there is none
 """
 
 from __future__ import annotations
@@ -65,11 +65,12 @@ class IceFormer(NativeMethod):
     layers    "all", one such as 1, or ranges such as "16-31" or "0,2,8-11"; the others are exact
     m, L      simple indices in a composite one, composite indices
     k0, k1    keys to retrieve and to visit in a composite index (below 1: shares of all)
-    directions  of projections: "independent" (algorithm 2), or "orthogonal" as far as possible
-    seed      of the directions; each layer has its own
+    directions  how projections are drawn: "independent" (algorithm 2), or "orthogonal" as far as
+                possible
+    seed      seed of the directions, from which each layer draws others
     kernel    "auto" or "native": native where it can run; or "torch"
-    decoding  how the new tokens of a causal model attend: "exact" (the paper's figures are of
-              prompts), or "method": through the indices, which grow by each token (§4.3)
+    decoding  how the new tokens of a causal model attend: "exact" (the paper's figures are about
+              prompts), or "method": through the indices, to which each token is added (§4.3)
     """
 
     k: Positive = 20
@@ -114,8 +115,8 @@ class IceFormer(NativeMethod):
         return TRAINING if workload.training else None
 
     def state_bytes(self, workload: Workload) -> int:
-        """One layer's index: 8-bit projections, or 8-bit keys and a scale for each; `exact`: the
-        scores of a chunk."""
+        """One layer's index: 8-bit projections, or 8-bit keys and a scale for each; for `exact`,
+        the scores of a chunk."""
         sizes = {
             "exact": 4 * min(inputs.LEAST, workload.length),
             "dci": self.m * self.L,

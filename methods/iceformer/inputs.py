@@ -16,13 +16,13 @@ from torch import Tensor
 from methods.parts.attention import per_head
 from methods.parts.sequence import AttentionCall, PositionBias
 
-SCORES = 1 << 19  # computed at once: more cost memory, and fewer the speed of the products
+SCORES = 1 << 19  # computed at once: more cost memory, fewer slow down the products
 LEAST, MOST = 16, 256  # queries of a head whose scores are computed at once
 
 
 @dataclass(frozen=True)
 class ScoreBias:
-    """What is added to scores: a position bias, and one number for each key.
+    """Bias to add to scores: a position bias, and one number for each key.
 
     queries, keys  their positions [1, q] and [1, n]
     for_keys       [1, 1, 1, n] or None
@@ -44,8 +44,8 @@ class ScoreBias:
         return cls(positions[:, queries], positions[:, kept], call.bias, for_keys)
 
     def by_distance(self) -> tuple[Tensor, Tensor] | str:
-        """The bias [H, 2m-1] at distance -(m-1) … m-1, and the place of each query among the keys,
-        [q] int64; or the reason why it depends on more than distance."""
+        """The bias [H, 2m-1] at distance -(m-1) … m-1, and the index of each query among the keys,
+        [q] int64; or the reason why the bias depends on more than distance."""
         if self.positions is None or self.for_keys is not None:
             return "a bias of keys on scores"
         if self.keys.shape[1] and not bool((self.keys.diff(dim=1) == 1).all()):
@@ -72,8 +72,8 @@ class ScoreBias:
 
 @dataclass(frozen=True)
 class HeadBias:
-    """What is added to the scores of one head: table [2m-1], at distance -(m-1) … m-1, key j minus
-    the query's place [q]."""
+    """Bias to add to the scores of one head: table [2m-1], at distance -(m-1) … m-1, key j minus
+    the query's index [q]."""
 
     table: Tensor
     places: Tensor
@@ -103,7 +103,8 @@ class TopKInputs:
 
     def scores(self, rows: slice, n: int, room: Tensor | None = None) -> Tensor:
         """[B, H, rows, n] with the first n keys; -inf for keys that a query does not see. `room`
-        [B·H·rows·n or more]: memory for them, for new one would cost as much as the products."""
+        [B·H·rows·n or more]: memory for the scores, since allocating it would take as long as the
+        products."""
         query = self.query[:, :, rows].float() * self.scale
         shape = (*query.shape[:3], n)
         out = None if room is None else room[: math.prod(shape)].view(-1, *shape[2:])
@@ -123,15 +124,15 @@ class TopKInputs:
         return self.bias.by_distance()
 
     def of(self, queries: Tensor) -> TopKInputs:
-        """The same for some of the queries, [j] int64."""
+        """The same inputs for some of the queries, [j] int64."""
         bias = self.bias
         if isinstance(bias, ScoreBias):
             bias = replace(bias, queries=bias.queries[:, queries])
         return replace(self, query=self.query[:, :, queries], seen=self.seen[queries], bias=bias)
 
     def heads(self) -> Iterator[tuple[slice, slice, TopKInputs]]:
-        """The rows and the heads one by one; all of them at once where the bias doesn't depend on
-        distance alone."""
+        """Rows, heads and their inputs, one head at a time; all heads at once where the bias
+        depends on more than distance."""
         batch, count = self.key.shape[:2]
         biases: list[HeadBias] | list[None] | None = [None] * count
         if self.bias is not None:
@@ -146,7 +147,7 @@ class TopKInputs:
             yield row, head, replace(self, query=query, key=key, value=value, bias=biases[h])
 
     def chunks(self) -> list[slice]:
-        """The queries in slices whose scores are few enough."""
+        """Slices of the queries, small enough for the limit on scores at once."""
         q, of_a_query = len(self.seen), self.key[..., 0].numel()
         size = max(LEAST, min(MOST, SCORES // max(of_a_query, 1)))
         return [slice(start, min(start + size, q)) for start in range(0, q, size)]
@@ -155,12 +156,12 @@ class TopKInputs:
 def inputs_by_row(
     query: Tensor, key: Tensor, value: Tensor, call: AttentionCall, k_of: Callable[[int], int]
 ) -> Iterator[tuple[TopKInputs, Tensor]]:
-    """The inputs of a call, and which queries are not padding, [j] int64: the batch as one, or row
-    by row where there is padding or a bias of each row. The queries are the last tokens; `k_of`
+    """The inputs of a call, and which queries are not padding, [j] int64: the whole batch, or row
+    by row where there is padding or a bias for each row. The queries are the last tokens; `k_of`
     gives k for a number of valid tokens."""
     sequence, (batch, _, n, _) = call.sequence, key.shape
     last = slice(n - query.shape[2], n)
-    if call.bias is not None:  # each query head has a bias of its own
+    if call.bias is not None:  # each query head has a separate bias
         key, value = per_head(query, key, value)
     query, groups = fold_groups(query, key), query.shape[1] // key.shape[1]
     valid = sequence.valid
@@ -184,8 +185,8 @@ def inputs_by_row(
 
 
 def fold_groups(query: Tensor, key: Tensor) -> Tensor:
-    """[B, H, q, d] → [B, H of key, q·groups, d]: the queries of one token that share keys follow
-    one another."""
+    """[B, H, q, d] → [B, H of key, q·groups, d]: queries of one token that share keys are
+    adjacent."""
     grouped: Tensor = query.unflatten(1, (key.shape[1], -1))
     return grouped.transpose(2, 3).flatten(2, 3)
 

@@ -1,10 +1,10 @@
 """Attention over k keys: candidates from an index, and the softmax over the best k of them.
 
 The k keys nearest to T_Q(q) among the T_K(k_j) are those with the largest attention weights
-(IceFormer, arXiv 2405.02842, §4.1, eq. 3-10), whatever the norms of the keys. An index proposes
-candidate keys for a query (`dci.py`, `scans.py`); `topk_attention` scores those exactly
-and keeps the best k. Keys can be added to an index at any time (§4.3), and the result for a query
-never depends on keys that it does not see.
+(IceFormer, arXiv 2405.02842, §4.1, eq. 3-10), for any norms of the keys. An index proposes
+candidate keys for a query (`dci.py`, `scans.py`); `topk_attention` scores those exactly and keeps
+the best k. Keys can be added to an index at any time (§4.3), and the result for a query never
+depends on keys that it does not see.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Bias = Callable[[], Tensor]
 
 
 class Index(Protocol):
-    """Keys that were added, and which of them are candidates for a query."""
+    """Keys to which more can be added, and the choice of candidates among them for a query."""
 
     def add(self, key: Tensor) -> None:
         """key [B, H, t, d]: the next t keys."""
@@ -35,17 +35,18 @@ class Index(Protocol):
         self, query: Tensor, seen: Tensor, k: int, scale: float = 1, bias: Bias | None = None
     ) -> Tensor | None:
         """bool [B, H, q, n], True where one of the first seen[i] keys is a candidate for query i;
-        query [B, H, q, d], seen [q] int64, n = max(seen), k the keys wanted. Indices that rank by
-        inner products add bias() [1, H or 1, q, n] to these times the scale. None: all are."""
+        query [B, H, q, d], seen [q] int64, n = max(seen), k keys are wanted. Indices that rank by
+        scaled inner products add bias() [1, H or 1, q, n] to them. None: all keys are
+        candidates."""
         ...
 
     def native(self, inputs: TopKInputs) -> tuple[Tensor, Tensor] | str:
-        """The output of `topk_attention` and the ids, by the native kernel, called without and
-        before `add`; or the reason why it can't run."""
+        """The output of `topk_attention` and the ids, by the native kernel, or the reason why it
+        can't run. Must be called before `add`, which it doesn't need."""
         ...
 
     def held(self) -> list[Tensor]:
-        """Every tensor that is kept."""
+        """All tensors that the index holds."""
         ...
 
 
@@ -75,7 +76,7 @@ def topk_attention(inputs: TopKInputs, index: Index, ids: Tensor | None = None) 
             scores = scores.masked_fill_(~candidates, -math.inf)
         values, places = best_of(scores, min(inputs.k, n))
         none = values == -math.inf
-        # The softmax of a row without keys would be NaN: it is taken of zeros, then masked out.
+        # The softmax of a row without keys would be NaN: its scores are set to 0, then masked out.
         weights = values.masked_fill(none.all(-1, keepdim=True), 0).softmax(-1)
         weights = weights.masked_fill_(none, 0).flatten(0, 2)
         flat = (places + first).flatten(0, 2)
@@ -89,7 +90,7 @@ def topk_attention(inputs: TopKInputs, index: Index, ids: Tensor | None = None) 
 def attend_by_head(
     inputs: TopKInputs, new_index: Callable[[], Index], ids: Tensor | None = None
 ) -> Tensor:
-    """`topk_attention` with new indices: no head's scores are larger than a core's cache."""
+    """`topk_attention` head by head with new indices, so that scores fit a core's cache."""
     value = inputs.value
     output = value.new_empty(*inputs.query.shape[:3], value.shape[-1], dtype=torch.float32)
     for row, head, own in inputs.heads():
@@ -101,8 +102,8 @@ def attend_by_head(
 
 
 def selection_quality(inputs: TopKInputs, ids: Tensor) -> dict[str, Tensor]:
-    """The figures of `Method.diagnose` against brute force, each [B, H, q]; ids as
-    `topk_attention` has them."""
+    """The figures of `Method.diagnose` against brute force, each [B, H, q]; ids as in
+    `topk_attention`."""
     parts: dict[str, list[Tensor]] = {"recall": [], "mass": [], "mass_best": []}
     for rows in inputs.chunks():
         scores, selected = inputs.scores(rows, inputs.key.shape[2]).double(), ids[:, :, rows]
@@ -121,8 +122,8 @@ def mean_quality(
     select: Callable[[TopKInputs], Tensor],
     queries: int,
 ) -> dict[str, float]:
-    """The means of `selection_quality` over `queries` evenly spread valid tokens of each row, as
-    `inputs_by_row` gives them; `select` gives the ids of the keys selected."""
+    """The means of `selection_quality` over `queries` evenly spread valid tokens of each row, from
+    `inputs_by_row`; `select` returns the ids of the selected keys."""
     parts: dict[str, list[Tensor]] = {"recall": [], "mass": [], "mass_best": []}
     for row, tokens in rows:
         spread = torch.linspace(0, len(tokens) - 1, min(queries, len(tokens)))

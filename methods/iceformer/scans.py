@@ -1,5 +1,5 @@
-"""Scans of all keys (see `methods/iceformer/knn.py` for what an index is). The paper leaves the
-choice of k-NN search open (§4.2); these aren't its own, which is `methods/iceformer/dci.py`.
+"""Scans of all keys, as indices (`methods/iceformer/knn.py`). The paper leaves the choice of k-NN
+search open (§4.2); its own search is `methods/iceformer/dci.py`.
 
 - `Exact`: every key is a candidate.
 - `Quantized`: the largest inner products of 8-bit numbers.
@@ -19,7 +19,7 @@ from methods.iceformer.inputs import TopKInputs, append, unseen
 from methods.iceformer.knn import Bias
 
 BLOCK = kernels.BLOCK  # keys that share a mean
-RANGE = 4096  # of the sizes of channels
+RANGE = 4096  # limit on the sizes of channels
 TINY = 1e-30
 
 
@@ -46,16 +46,17 @@ class Quantized:
 
     Keys are quantized relative to the weighted mean of their block of 64, in which a key with very
     large numbers weighs no more than the others; so a constant channel costs nothing. A channel of
-    keys is divided by the square root of its size, and that of queries multiplied by it: scores
-    stay as they are, and large numbers cost both sides the same share of the 8 bits.
+    keys is divided by the square root of its size, and that of queries multiplied by it. This
+    leaves scores unchanged, and large numbers take the same share of the 8 bits on both sides.
 
-    A query never depends on keys that it doesn't see. In a block that it sees in part all keys are
-    candidates, and the channels' sizes are means over blocks up to the first of a span: 0, 1, 2 to
-    3, 4 to 7, …
+    A query never depends on keys that it doesn't see. In a block that it sees only in part, all
+    keys are candidates. The channels' sizes are means over the blocks up to the first of a span: 0,
+    1, 2 to 3, 4 to 7, …
     """
 
     def __init__(self) -> None:
-        # [B, H, n, d] keys in 8 bits and those of no whole block; [B, H, blocks, d] means and sizes
+        # [B, H, n, d] keys in 8 bits and those outside whole blocks; [B, H, blocks, d] means and
+        # sizes
         self.near = self.rest = self.mean = self.size = torch.empty(0)
 
     def add(self, key: Tensor) -> None:
@@ -84,7 +85,7 @@ class Quantized:
         return [self.near, self.rest, self.mean, self.size]
 
     def channels(self) -> Iterator[tuple[range, Tensor]]:
-        """Each span of blocks, and what its keys' channels are divided by [B, H, d]."""
+        """Each span of blocks, and the divisors of its keys' channels [B, H, d]."""
         blocks = self.size.shape[2]
         so_far = self.size.cumsum(2)
         edges = [0, *(1 << i for i in range((blocks - 1).bit_length())), blocks]
@@ -143,7 +144,7 @@ class Quantized:
 
 
 def rescored(k: int) -> int:
-    """How many candidates `Quantized` selects for exact scoring. They hold the best k where fewer
-    than k/4 + 8 other keys have scores within the rounding error of the k-th's: so in what trained
-    models read, not where very many keys score alike."""
+    """How many candidates `Quantized` selects for exact scoring. They hold the best k if fewer than
+    k/4 + 8 other keys have scores within the rounding error of the k-th best. This holds for
+    trained models, not where very many keys have similar scores."""
     return k + k // 4 + 8

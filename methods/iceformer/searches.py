@@ -36,7 +36,8 @@ def dci(keys: Tensor, k: int, m: int, L: int, k0: float) -> Query:
 
 
 def _search(index: knn.Index, keys: Tensor, k: int) -> Query:
-    """The native kernels build and query at once: all of their time is then that of the query."""
+    """The native kernels build and query in one call, so all of their time counts as the
+    query's."""
 
     def query(queries: Tensor) -> Tensor:
         seen = torch.full((len(queries),), len(keys))

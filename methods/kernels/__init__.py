@@ -1,16 +1,16 @@
 """Native attention kernels: exact (dense or block-sparse), over the tiles that matter, over the
 best k keys, over keys in codes of 4 bits, over keys and values in codes of a few bits, and over
-rows at given places.
+rows at given indices.
 
-C++ for CPUs with AVX-512, AVX2 or NEON, forward only, float32 in and out. It is compiled at its
-first use, for the widest vectors that the CPU has (BENCH_KERNELS=avx2 forces others), and cached
-under $XDG_CACHE_HOME or ~/.cache. Where a function can't run (no compiler, another CPU, a
-gradient is needed, another dtype, …) it returns the reason as a string; the caller then takes its
-torch path, which gives the same result within rounding:
+C++ for CPUs with AVX-512, AVX2 or NEON; forward only, with float32 inputs and outputs. It is
+compiled at its first use for the widest vectors of the CPU (BENCH_KERNELS=avx2 forces others) and
+cached under $XDG_CACHE_HOME or ~/.cache. A function that can't run (no compiler, another CPU, a
+gradient is needed, another dtype, …) returns the reason as a string; the caller then uses its torch
+path, which gives the same result within rounding:
 
     output = kernels.dense(query, key, value, scale)
     kernels.note(self, output)  # → self.kernel_used: "native avx512 float32", or "torch (reason)";
-                                # "torch" where the result is ASKED
+                                # "torch" if the result is ASKED
     if isinstance(output, str):
         output = …
 
@@ -58,12 +58,13 @@ def dense(
     causal: bool = False,
     bias: Tensor | None = None,
 ) -> Tensor | str:
-    """softmax(q kᵀ · scale + key bias + bias) v [B, H, q, e] float32, or the reason why not.
+    """softmax(q kᵀ · scale + key bias + bias) v [B, H, q, e] float32, or the reason why it can't
+    run.
 
     key_bias  [B, n] or [B, 1, 1, n] to add to all scores of a key: a very low number at padding
     products  "bfloat16": q, k, v and weights are rounded to it before they are multiplied;
               accumulated in float32
-    causal    query i attends to keys 0 … i; needs as many queries as keys
+    causal    query i attends to keys 0 … i; needs the same number of queries and keys
     bias      [H, 2m-1], m at least n and q, to add at distance -(m-1) … m-1, key j minus query i
     """
     return _attend(query, key, value, scale, None, key_bias, products, causal, bias)
@@ -80,8 +81,8 @@ def block_sparse(
     bias: Tensor | None = None,
     causal: bool = False,
 ) -> Tensor | str:
-    """As `dense`, where a query attends only to the key blocks in the list of its own block, or to
-    the keys of them that `blocks.visible` names. The last blocks may be shorter than 64."""
+    """Like `dense`, but a query attends only to the key blocks in the list of its own block, or to
+    the keys in these that `blocks.visible` marks. The last blocks may be shorter than 64."""
     return _attend(query, key, value, scale, blocks, key_bias, products, causal, bias)
 
 
@@ -89,10 +90,10 @@ def skipping(
     query: Tensor, key: Tensor, value: Tensor, scale: float, threshold: float,
     products: str = "float32",
 ) -> tuple[Tensor, Tensor] | str:  # fmt: skip
-    """Causal `dense` attention that leaves out tiles of 64 queries and 128 keys, from the diagonal
-    back to the first key: those in which no weight of any query, relative to the largest weight of
-    that query so far, reaches `threshold` (0 to 1; 0: none) → the output, and [2] int64: how many
-    tiles were left out, and how many there are."""
+    """Causal `dense` attention in tiles of 64 queries and 128 keys, from the diagonal back to the
+    first key. It skips tiles in which no weight, relative to the largest weight of its query so
+    far, reaches `threshold` (0 to 1; 0: no tile is skipped) → the output, and [2] int64: the
+    numbers of skipped tiles and of all tiles."""
     tiles = torch.zeros(2, dtype=torch.long)
     skip = log2(threshold) if threshold else -inf
     output = _attend(query, key, value, scale, None, None, products, True, None, skip, tiles)

@@ -95,8 +95,8 @@ template <int V> INLINE void fold(const float* score, int count, Floats* largest
     largest[v] = highest(largest[v], first(count - j - v * LANES, load<Floats>(score + j + v * LANES), none));
 }
 
-// A limit that at least `wanted` of these pass, and not many more. Where these are the maxima of
-// groups of candidates, at least as many candidates pass.
+// A limit that at least `wanted` of these pass, and not many more. If these are the maxima of
+// groups of candidates, at least that many candidates pass.
 template <int V> INLINE float limit_of(const Floats* largest, int wanted) {
   Floats most = largest[0], least = fill(INFINITY);
   UNROLL for (int v = 0; v < V; v++) {
@@ -196,7 +196,7 @@ static void keep_exactly(Found& found, int k) {
     return count;
   };
   const float least = bottom(low);  // what passes must be less, and -0 isn't less than 0
-  // Where most are equal, as for a query whose scores depend on distance alone, no search is needed.
+  // If most are equal, as for a query whose scores depend only on distance, no search is needed.
   const int better = passing_of(least);
   if (better < k) return keep_with_equals(found, least, better, k);
   int64_t pass = ordered(least - max(TINY, 1e-6f * fabsf(least))), fail = ordered(top(high));

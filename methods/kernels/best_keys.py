@@ -1,5 +1,5 @@
-"""Native attention over the best k keys of each query: see `methods.kernels` for shapes, and for
-what is returned where a kernel can't run."""
+"""Native attention over the best k keys of each query. See `methods.kernels` for shapes and for the
+result where a kernel can't run."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ AXES = 16  # coordinates of a point
 
 class Points(NamedTuple):
     """Queries and keys in few coordinates, for `topk_blocks`: the score of a pair is about `shared`
-    plus the inner product of its points, and what that leaves out has a known variance.
+    plus the inner product of its points, with an error of known variance.
 
     keys      [B, H, n, AXES]
     queries   [B, H, q, AXES]
-    shared    [B, H, q], of the scores of a query with all keys
-    variance  [B, H, q], of what the points leave out of a query's scores
+    shared    [B, H, q], the part of a query's scores that is the same for all keys
+    variance  [B, H, q], variance of the error of a query's scores
     """
 
     keys: Tensor
@@ -47,14 +47,14 @@ def topk(
 ) -> tuple[Tensor, Tensor] | str:
     """Softmax over the best k keys of each query, preselected by 8-bit scores and then scored
     exactly: output [B, H, q, e] float32, 0 where a query sees no key, and the ids of the keys
-    [B, H, q, k] int64, -1 where there are fewer; or the reason why not. Needs as many heads of keys
-    as of queries.
+    [B, H, q, k] int64, -1 where there are fewer; or the reason why it can't run. Needs the same
+    number of key heads as query heads.
 
     wanted  keys that the 8-bit scores preselect; the keys of a block of 64 that a query sees only
             in part are always preselected
     seen    [q] int64, non-decreasing: a query sees the first `seen` keys
-    bias    [H, 2m-1] to add to scores at distance -(m-1) … m-1, key j minus the query's place
-    places  [q] int64, with a bias: the place of each query among the keys
+    bias    [H, 2m-1] to add to scores at distance -(m-1) … m-1, key j minus the query's index
+    places  [q] int64, with a bias: the index of each query among the keys
     """
     reason = available("int8") or cannot_take(query, key, value, bias)
     if reason is None and max(k, wanted) > MAX_K:
@@ -98,10 +98,10 @@ def topk_blocks(
     points: Points,
     deviations: float,
 ) -> tuple[Tensor, Tensor] | str:
-    """As `topk` where every query sees all keys, but the 8-bit scores are those of blocks of
-    similar keys, and of the blocks only that may hold one of the best k.
+    """Like `topk` where every query sees all keys, but keys are in blocks of similar ones, and
+    8-bit scores are computed only in blocks that may hold one of the best k.
 
-    deviations  how many standard deviations above its mean a block's scores are taken to reach
+    deviations  assumed bound of a block's scores, in standard deviations above their mean
     """
     reason = available("int8") or cannot_take(query, key, value)
     if reason is None and max(k, wanted) > MAX_K:
@@ -151,7 +151,7 @@ def dci(
     bias: Tensor | None = None,
     places: Tensor | None = None,
 ) -> tuple[Tensor, Tensor] | str:
-    """As `topk`, with the candidates of `methods.iceformer.dci.Dci`, chosen without the bias.
+    """Like `topk`, with the candidates of `methods.iceformer.dci.Dci`, chosen without the bias.
 
     key_lists    int16 [B, H, L, m, n] in -127 … 127, the projections of keys
     query_lists  int16 [B, H, q, L, m], those of queries

@@ -1,4 +1,4 @@
-"""The pattern of block-sparse attention, as the native kernel takes it."""
+"""The pattern of block-sparse attention as an argument of the native kernel."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Blocks:
     starts   [H or 1, blocks of queries + 1] int32; list i of head h is keys[starts[h, i] :
              starts[h, i+1]]
     keys     int32: the numbers of key blocks, in any order; a repeated one counts twice
-    visible  [keys, 64] int64, or None: bit j of row i says whether the block's query i reads key j
-             of this key block; each query must read some key
+    visible  [keys, 64] int64, or None: bit j of row i is 1 if the block's query i reads key j of
+             this key block; each query must read at least one key
     """
 
     starts: Tensor

@@ -21,8 +21,9 @@ FLAGS = ("-std=c++17", "-O2", "-ffp-contract=fast", "-shared", "-fPIC", "-fopenm
 
 @functools.cache
 def load() -> tuple[ctypes.CDLL, Width] | str:
-    """The library and what it is built for, or the reason why there is none. It links OpenMP under
-    the name of torch's own runtime, which is loaded first, so that both share one thread pool."""
+    """The library and the width for which it is built, or the reason why there is none. It links
+    OpenMP under the name of torch's runtime, which is loaded first, so that both share one thread
+    pool."""
     import torch  # noqa: F401
 
     width = chosen()
@@ -38,14 +39,14 @@ def load() -> tuple[ctypes.CDLL, Width] | str:
 
 
 def loaded() -> tuple[ctypes.CDLL, Width]:
-    """What `load` gives where it gives no reason."""
+    """The result of `load`, which must not be a reason."""
     found = load()
     assert not isinstance(found, str)
     return found
 
 
 def folder() -> Path:
-    """The cache of builds."""
+    """The folder of cached builds."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "longctx-bench"
 

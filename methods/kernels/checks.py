@@ -34,7 +34,7 @@ def width() -> str | None:
 def cannot_take(
     *tensors: Tensor | None, dtypes: tuple[torch.dtype, ...] = (torch.float32,)
 ) -> str | None:
-    """Why they can't run on these, or None."""
+    """Why the kernels can't run on these tensors, or None."""
     inputs = [x for x in tensors if x is not None]
     if any(x.device.type != "cpu" for x in inputs):
         return "not on the CPU"

@@ -1,5 +1,5 @@
-"""Products with keys, and sums of values, that are kept as codes of a few bits, natively: see
-`methods.kernels` for what is returned where a kernel can't run.
+"""Native products with keys, and sums of values, that are stored as codes of a few bits. See
+`methods.kernels` for the result where a kernel can't run.
 
 Shapes: B batch, G key heads, H query heads, t new tokens, E entries, d head size.
 """
@@ -25,11 +25,11 @@ ORDER = tuple(float(code) for code in range(16))
 class Codes:
     """Numbers [B, G, E, d] as codes of a few bits: scale · number of the code + minimum.
 
-    codes    [B, G, E, d · bits / 8], as `methods.parts.packing.packed`; 8 bits: signed
-    scales   [B, G, E, S] of S groups of channels, or [B, G, E / block, d], float16 or bfloat16
-    minima   as scales; None: 0. Keys have them with `block`, values without
+    codes    [B, G, E, d · bits / 8], from `methods.parts.packing.packed`; 8 bits: signed
+    scales   [B, G, E, S] for S groups of channels, or [B, G, E / block, d], float16 or bfloat16
+    minima   same shape as scales; None: 0. Keys have minima only with `block`, values only without
     bits     2, 3, 4 or 8
-    numbers  of the 2^bits codes; those of 8 bits are numbers themselves
+    numbers  the 2^bits numbers that the codes mean; codes of 8 bits are numbers themselves
     block    entries that share the scales of all channels; None: each has its own
     """
 
@@ -42,18 +42,19 @@ class Codes:
 
 
 def code_scores(query: Tensor, keys: Codes) -> Tensor | str:
-    """query [B, H, t, d] → its products with the keys [B, H, t, E] in float32, or the reason why
-    not."""
+    """query [B, H, t, d] → its products with the keys [B, H, t, E] in float32, or the reason why it
+    can't run."""
     return _run("code_scores", query, keys, keys.codes.shape[2])
 
 
 def code_sums(weights: Tensor, values: Codes) -> Tensor | str:
-    """weights [B, H, t, E] → sums of the values [B, H, t, d] in float32, or the reason why not."""
+    """weights [B, H, t, E] → sums of the values [B, H, t, d] in float32, or the reason why it can't
+    run."""
     return _run("code_sums", weights, values, values.codes.shape[3] * 8 // values.bits)
 
 
 def _run(function: str, rows: Tensor, of: Codes, width: int) -> Tensor | str:
-    """`width` is that of the output."""
+    """Runs a function of the library; `width` is the last dimension of the output."""
     d = of.codes.shape[3] * 8 // of.bits
     reason = cannot_take(rows, dtypes=WIDENED) or _cannot_read(of, d) or available("int8")
     if reason:

@@ -50,8 +50,8 @@ struct Reading {
   Floats* total;            // [queries + 6]
 };
 
-// All of the work on a tile; or the scores of its rows, which tell whether it is skipped, and later,
-// where it isn't, the rest.
+// All of the work on a tile; or only the scores of its rows, which decide whether it is skipped,
+// and later, if it isn't, the rest.
 enum Part { WHOLE, SCORES, REST };
 
 // The next tile of key blocks, for R rows from row r on. Returns, of SCORES, whether all are far below

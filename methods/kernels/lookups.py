@@ -1,5 +1,5 @@
-"""Attention of new tokens to keys that are kept as codes of 4 bits, natively: see
-`methods.kernels` for what is returned where a kernel can't run.
+"""Native attention of new tokens to keys that are stored as codes of 4 bits. See `methods.kernels`
+for the result where a kernel can't run.
 
 Shapes: S groups of c channels; in a block of 32 keys, byte i has the codes of key i, in its low
 half, and of key 16 + i. Codes [B, G, blocks, S, 16] and values [B, G, n, e] are contiguous within a
@@ -23,9 +23,9 @@ MOST_GROUPS = 257
 def lookups(
     query: Tensor, centroids: Tensor, codes: Tensor, value: Tensor, scale: float
 ) -> Tensor | str:
-    """softmax(scores) v of query [B, H, 1, d] → [B, H, 1, e] float32, or the reason why not. A
-    score is the sum over groups of the query's product with the centroid [B, G, S, 16, c] of the
-    key's code, times `scale`; products are rounded to 255 steps of the widest group's range."""
+    """softmax(scores) v for query [B, H, 1, d] → [B, H, 1, e] float32, or the reason why it can't
+    run. A score is the sum over groups of the query's product with the centroid [B, G, S, 16, c] of
+    the key's code, times `scale`; products are rounded to 255 steps of the widest group's range."""
     reason = cannot_take(query, value, dtypes=WIDENED) or cannot_take(centroids)
     reason = reason or available("int8")
     if reason is None and centroids.shape[2] > MOST_GROUPS:
@@ -45,8 +45,9 @@ def lookups(
 
 
 def encode(key: Tensor, centroids: Tensor, codes: Tensor, seen: int) -> str | None:
-    """Writes the codes of the keys [B, G, t, d], the last of `seen`, whose halves of bytes are 0:
-    the number of the nearest centroid of each group. Returns the reason why not, or None."""
+    """Writes the codes of the keys [B, G, t, d], the last of `seen` keys: for each group the number
+    of the nearest centroid. Their half bytes must be 0. Returns the reason why it can't run, or
+    None."""
     reason = cannot_take(key, dtypes=WIDENED) or cannot_take(centroids) or available("int8")
     if reason:
         return reason
@@ -58,7 +59,8 @@ def encode(key: Tensor, centroids: Tensor, codes: Tensor, seen: int) -> str | No
 def _arguments(
     rows: Tensor, centroids: Tensor, codes: Tensor, keys: int
 ) -> tuple[structs.Lookups, Tensor]:
-    """With the rows [B, H, t, d] of queries or keys, and the tensor that owns their memory."""
+    """The arguments for rows [B, H, t, d] of queries or keys, and the tensor that owns their
+    memory."""
     batch, heads, groups, _, channels = centroids.shape
     rows = rows.float().contiguous()
     return structs.Lookups(

@@ -1,4 +1,4 @@
-// Scores of keys, and sums of values, of which some rows are read, where they are.
+// Scores of keys, and sums of values, of which some rows are read in place.
 
 #pragma once
 #include "common.h"

@@ -1,5 +1,5 @@
-"""Products with some rows of keys, and sums of some rows of values, natively and where they are:
-see `methods.kernels` for what is returned where a kernel can't run.
+"""Native products with some rows of keys, and sums of some rows of values, without copying the
+rows. See `methods.kernels` for the result where a kernel can't run.
 
 Shapes: B batch, G key heads, S heads that choose rows, a multiple of G; m rows of w numbers, of
 which k are read.
@@ -18,7 +18,7 @@ from methods.kernels.checks import WIDENED, available, cannot_take, library
 
 def row_scores(query: Tensor, key: Tensor, place: Tensor | None = None) -> Tensor | str:
     """query [B, S, q, w], key [B, G, m, w] → products with the keys at `place` [B, S, k], or with
-    all, [B, S, q, k] in float32; or the reason why not."""
+    all, [B, S, q, k] in float32; or the reason why it can't run."""
     if key.shape[3] % structs.LANES:
         return f"heads of {key.shape[3]} channels, no multiple of {structs.LANES}"
     entries = key.shape[2] if place is None else place.shape[2]
@@ -27,7 +27,7 @@ def row_scores(query: Tensor, key: Tensor, place: Tensor | None = None) -> Tenso
 
 def row_sums(weights: Tensor, value: Tensor, place: Tensor | None = None) -> Tensor | str:
     """weights [B, S, q, k], value [B, G, m, w] → sums of the values at `place` [B, S, k], or of all
-    of them, [B, S, q, w] in float32; or the reason why not."""
+    of them, [B, S, q, w] in float32; or the reason why it can't run."""
     if value.shape[3] < structs.LANES:
         return f"rows of {value.shape[3]} numbers, fewer than {structs.LANES}"
     return _run("row_sums", weights, value, place, weights.shape[3], value.shape[3])
@@ -36,7 +36,7 @@ def row_sums(weights: Tensor, value: Tensor, place: Tensor | None = None) -> Ten
 def _run(
     function: str, given: Tensor, data: Tensor, place: Tensor | None, entries: int, width: int
 ) -> Tensor | str:
-    """`width` is that of the output."""
+    """Runs a function of the library; `width` is the last dimension of the output."""
     reason = cannot_take(given, data, dtypes=WIDENED) or available()
     if reason:
         return reason

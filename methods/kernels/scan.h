@@ -31,8 +31,8 @@ template <class Key> static void average(int64_t d, Key key, int64_t block, floa
   }
 }
 
-// What channels are divided by: the square roots of their sizes, of which `sum` is that of so many
-// blocks.
+// The divisors of channels: the square roots of their sizes; `sum` is the sum of sizes over
+// `blocks`.
 static void scale_channels(int64_t d, const float* sum, int64_t blocks, float* scale) {
   float top = 0, total = 0;
   for (int64_t x = 0; x < d; x++) top = max(top, sum[x]);

@@ -1,5 +1,5 @@
-"""The arguments of the kernels: the structures of dense.h, best.h, lookups.h, codes.h and rows.h,
-field by field."""
+"""The kernels' argument structures, with the same fields as in dense.h, best.h, lookups.h, codes.h
+and rows.h."""
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ class Rows(ctypes.Structure):
 
 
 class Tensors:
-    """Query, key, value and output as the kernels take them: d and e padded to vectors of 16, the
-    last dimension contiguous. Owns the memory that the views point to."""
+    """Query, key, value and output as arguments of the kernels: d and e are padded to vectors of
+    16, and the last dimension is contiguous. Owns the memory that the views point to."""
 
     def __init__(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         self.e = value.shape[-1]

@@ -1,4 +1,4 @@
-"""Which kernels ran a method: its `kernel_used`."""
+"""Records which kernels ran a method, in its `kernel_used`."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ ASKED = "kernel=torch"
 
 
 def name(products: str = "float32") -> str:
-    """The kernels of this machine, as `kernel_used` has them: "native avx512 float32"."""
+    """The kernels of this machine as in `kernel_used`: "native avx512 float32"."""
     return f"native {build.loaded()[1].name} {products}"
 
 
 def note(method: object, result: object, products: str = "float32") -> None:
-    """Records in `method.kernel_used` which kernels ran, several where calls differed. `result` is
-    what a kernel's function returned: a reason (torch ran), or output with these products."""
+    """Records in `method.kernel_used` which kernels ran; several if calls differed. `result` is the
+    return value of a kernel's function: a reason (torch ran), or output with these products."""
     if isinstance(result, str):
         used = "torch" if result == ASKED else f"torch ({result})"
     else:
         used = name(products)
     before = getattr(method, "kernel_used", "")
     if used not in before.split("; "):
-        # Not a dataclass field: it is no part of a cell.
+        # Not a dataclass field, since it is not part of a cell.
         object.__setattr__(method, "kernel_used", f"{before}; {used}" if before else used)
 
 

@@ -2,8 +2,8 @@
 //
 // Floats, Ints and Bytes are the vector extensions of GCC and Clang: + - * < work lane by lane, a
 // comparison gives -1 or 0 in each lane, and `mask ? a : b` selects. What the language has no
-// operator for is below, once for each instruction set; the flags of the build (build.py) say which
-// one is compiled:
+// operator for is below, once for each instruction set; the flags of the build (build.py) select
+// the one that is compiled:
 //
 //   highest, lowest (a, b)          the larger and the smaller number of each lane
 //   top, bottom, sum (a)            over all lanes

@@ -1,8 +1,8 @@
 """Longformer: a sliding window and global tokens (Beltagy et al., arXiv 2004.05150, §3).
 
-A token reads those within window/2 of it and the global tokens, under one softmax; a global token
-reads all, through second projections of queries, keys and values. A causal model has the window
-alone. O(n·window).
+A token reads the tokens within window/2 of it and the global tokens, under one softmax; a global
+token reads all tokens, through second projections of queries, keys and values. A causal model has
+only the window. O(n·window).
 
 Official codes: allenai/longformer, google-research/long-range-arena and transformers' (all
 Apache-2.0).
@@ -34,8 +34,8 @@ NAMES = ("query", "key", "value")
 class Longformer(Method):
     """window         tokens of the window, an even number: half to each side
     global_tokens  "vip": the VIP tokens (the query) and the first; "first"; or "none"
-    projections    of what global tokens read: "own", initially copies of the layer's (the paper's:
-                   a swap starts from there), or the layer's, "shared"
+    projections    of the global tokens' attention: "own", initially copies of the layer's (the
+                   paper's, from which swaps start), or "shared", the layer's
     """
 
     window: Annotated[int, Range(least=2, step=2)] = 512
@@ -80,7 +80,7 @@ class Longformer(Method):
         return replace(self, window=8, global_tokens="first")
 
     def state_bytes(self, workload: Workload) -> int:
-        """The keys, values and scores' mask beside 16 blocks of queries, and all keys' windows."""
+        """The keys, values and scores' mask for 16 blocks of queries, and all keys' windows."""
         radius = min(self.window // 2, workload.length)
         reach = 2 if workload.causal else 3
         keys = 2 * reach * workload.heads * workload.head_size * workload.length
@@ -94,7 +94,8 @@ class Longformer(Method):
     def _read(
         self, local: Sequence[Tensor], second: Sequence[Tensor], call: AttentionCall
     ) -> Tensor:
-        """[B, H, n, d] of the queries, keys and values of the window, and of global tokens."""
+        """The output [B, H, n, d], given the projections of the window's and of global tokens'
+        attention."""
         query, key, value = local[0], *per_head(*local)
         chosen = self._chosen(call.sequence, query)
         return window_and_global_attention(

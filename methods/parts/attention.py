@@ -1,4 +1,4 @@
-"""Exact attention through torch's fused kernel, or what a model has in its place; position biases
+"""Exact attention through torch's fused kernel, or a model's own other attention; position biases
 and padding masks never become an n×n tensor."""
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ def exact_attention(query: Tensor, key: Tensor, value: Tensor, call: AttentionCa
     """softmax(q kᵀ · scale + bias + key bias) v, fused, without an n×n tensor.
 
     query [B, H, n, d], key and value [B, H or a divisor, n, d] → [B, H, n, d]; differentiable.
-    A model that has another attention (`call.model_attention`) computes that; the windows, soft
-    caps and sinks of a call are applied.
-    (Where the position bias itself is trained, torch has no fused kernel, and the backward pass
-    keeps what it needs, n×n in all.) Rows without a single valid key come out finite.
+    A model with another attention (`call.model_attention`) computes that; the windows, soft caps
+    and sinks of a call are applied. (Where the position bias is trained, torch has no fused kernel,
+    and the backward pass stores n×n numbers.) Rows without a valid key come out finite.
     """
     if call.model_attention is not None:
         return call.model_attention(query, key, value, call)
@@ -60,8 +59,8 @@ def per_head(query: Tensor, *shared: Tensor) -> list[Tensor]:
 
 
 def bias_by_distance(call: AttentionCall, n: int, device: torch.device) -> Tensor | str | None:
-    """A call's position bias as the native kernels take it, [H, 2n-1] float32; None where it has
-    none, or the reason why they can't take it."""
+    """A call's position bias as the argument of native kernels, [H, 2n-1] float32; None where it
+    has none, or the reason why they can't take it."""
     if call.bias is None:
         return None
     _, contiguous = positions_of(call.sequence, n, device)
@@ -70,7 +69,8 @@ def bias_by_distance(call: AttentionCall, n: int, device: torch.device) -> Tenso
 
 def positions_of(sequence: SequenceInfo, n: int, device: torch.device) -> tuple[Tensor, bool]:
     """The positions, and whether they are consecutive in every row. Consecutive ones are returned
-    as 0 … n-1, [1, n], wherever rows begin: a position bias depends on distances alone."""
+    as 0 … n-1, [1, n], whichever position a row begins at: a position bias depends only on
+    distances."""
     positions = sequence.positions
     if positions is None or bool((positions.diff(dim=1) == 1).all()):
         return torch.arange(n, device=device)[None], True
@@ -81,26 +81,28 @@ def add_key_bias(scores: Tensor, key_bias: Tensor, in_place: bool = False) -> Te
     """Scores [B or 1, H, q, k] plus key_bias [B, 1, 1, k]; `in_place` is faster."""
     in_place = in_place and len(key_bias) == len(scores)
     scores = scores.add_(key_bias) if in_place else scores + key_bias
-    if scores.dtype == torch.float16:  # here a bias on top of the lowest number rounds to -inf
+    if scores.dtype == torch.float16:  # the lowest number plus a bias rounds to -inf
         scores = scores.clamp(min=torch.finfo(torch.float16).min)
     return scores
 
 
 def mask_future(scores: Tensor, first: int) -> Tensor:
-    """The lowest number where the key comes after the query; row 0 is query number `first`."""
+    """Sets scores to the lowest number where the key comes after the query; row 0 is query
+    `first`."""
     q, k = scores.shape[-2:]
     future = torch.ones(q, k, dtype=torch.bool, device=scores.device).triu(first + 1)
     return scores.masked_fill(future, torch.finfo(scores.dtype).min)
 
 
 def has_features(call: AttentionCall, n: int) -> bool:
-    """Whether attention to n tokens has anything of `methods.parts.workload.Feature`."""
+    """Whether attention to n tokens has any `methods.parts.workload.Feature`."""
     windowed = call.window is not None and call.window < n
     return windowed or call.softcap is not None or call.sinks is not None
 
 
 def mask_past(scores: Tensor, first: int, call: AttentionCall) -> Tensor:
-    """The lowest number where the key comes before the query's window; row 0 is query `first`."""
+    """Sets scores to the lowest number where the key precedes the window of the query; row 0 is
+    query `first`."""
     q, k = scores.shape[-2:]
     if call.window is None or call.window >= first + q:
         return scores
@@ -131,7 +133,7 @@ def attend_masked(
 ) -> Tensor:
     """query [B, H, q, d], key and value [B, H or a divisor, k, d] → [B, H, q, d], with the scale,
     dropout, soft cap and sinks of the call. mask [B or 1, H or 1, q or 1, k]: bool, True where a
-    query reads a key, or numbers to add to the scores. Fused where there is no cap and no sink."""
+    query reads a key, or numbers to add to the scores. Fused if there is no cap and no sink."""
     if call.softcap is None and call.sinks is None:
         if query.shape[2] == 1 and query.shape[1] != key.shape[1] and not causal:
             return _by_group(query, key, value, mask, call)
@@ -157,8 +159,8 @@ def attend_masked(
 def _by_group(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, call: AttentionCall
 ) -> Tensor:
-    """One query a head, where heads share keys: as the queries of one key head, which reads its
-    keys once and not once for each of them."""
+    """Attention of one query a head, where heads share keys: the queries of a key head are one
+    matrix, so that its keys are read once instead of once for each query."""
     groups = key.shape[1]
     if mask is not None and mask.shape[1] > 1:
         mask = mask.unflatten(1, (groups, -1)).flatten(2, 3)
@@ -176,7 +178,8 @@ def _by_group(
 def _chunked(
     query: Tensor, key: Tensor, value: Tensor, key_bias: Tensor | None, call: AttentionCall
 ) -> Tensor:
-    """Some queries at a time; with a window, to the keys in reach of one of them."""
+    """Attention of some queries at a time; with a window, to the keys within reach of any of
+    them."""
     n = query.shape[2]
     positions, _ = positions_of(call.sequence, n, query.device)
     outputs = []
@@ -201,7 +204,7 @@ def _chunked(
 
 
 def _chunks(query: Tensor) -> list[slice]:
-    """Of the queries [B, H, n, d]."""
+    """Chunks of the queries [B, H, n, d]."""
     batch, heads, n, _ = query.shape
     rows = ROWS
     if query.device.type != "cpu":

@@ -1,7 +1,7 @@
-"""The attention module that a method's call comes from, for functions of other packages that are
-given it (methods/hf.py).
+"""The attention module from which a method's call comes, for functions of other packages that take
+it (methods/hf.py).
 
-Calls of methods don't name it: it is noted where transformers calls the harness.
+Calls of methods don't contain it: it is recorded where transformers calls the harness.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _module: ContextVar[Any] = ContextVar("module", default=None)
 
 
 def current() -> Any:
-    """The module whose attention is being computed; None where that isn't transformers' interface,
-    or `note_modules` wasn't called."""
+    """The module whose attention is being computed; None outside transformers' interface, or if
+    `note_modules` wasn't called."""
     return _module.get()
 
 
 def note_modules() -> None:
-    """Has calls of the harness's attention function note the module that they come from."""
+    """Makes the harness's attention function record the module that calls it."""
     function = ALL_ATTENTION_FUNCTIONS.get(HARNESS)
     if function is not None and not isinstance(function, Noting):
         AttentionInterface.register(HARNESS, Noting(function))
@@ -38,7 +38,7 @@ def note_modules() -> None:
 
 @dataclass(frozen=True)
 class Noting:
-    """An attention function that notes its module."""
+    """An attention function that records its module."""
 
     function: Any
 
@@ -51,11 +51,13 @@ class Noting:
 
 
 class Missing(Unsupported, AttributeError):
-    """An attribute that a `StandIn` doesn't have: `hasattr` is False, and all else is refused."""
+    """Raised for an attribute that a `StandIn` doesn't have: `hasattr` is False, other use
+    fails."""
 
 
 class StandIn:
-    """What is known of an attention module where the family hands none over."""
+    """Stands in for an attention module, with its known attributes, where the family passes
+    none."""
 
     def __init__(self, attn: str, query: Tensor, key: Tensor, call: AttentionCall) -> None:
         self.attn, self.layer_idx, self.scaling = attn, call.layer, call.scale

@@ -1,5 +1,5 @@
-"""Attention of a causal model's prompt to some blocks of its keys: by the native kernel, or in
-torch with the blocks gathered.
+"""Attention of a causal model's prompt to some blocks of its keys, by the native kernel, or in
+torch on gathered blocks.
 
 Shapes of one row of a batch: H query heads, G key heads, n queries, m keys, d head size; Q blocks
 of queries and K of keys.
@@ -21,13 +21,13 @@ TOGETHER = 8
 
 @dataclass(frozen=True)
 class BlockChoice:
-    """Which blocks of keys each block of queries reads; each query reads some key.
+    """Which blocks of keys each block of queries reads; each query reads at least one key.
 
     chosen   [H or 1, Q, K] bool
     size     tokens in a block
     visible  [chosen blocks, 64] int64 in the order of `chosen.nonzero()`, where size is 64: bit j
-             of word i says whether the block's query i reads its key j; None: queries read the keys
-             up to their own
+             of word i is 1 if the block's query i reads its key j; None: queries read the keys up
+             to their own
     """
 
     chosen: Tensor
@@ -41,7 +41,7 @@ class BlockChoice:
         return starts.int(), self.chosen.nonzero()[:, 2].int()
 
     def split(self, n: int) -> BlockChoice:
-        """The same for n tokens in blocks of the native kernel's size."""
+        """The same choice for n tokens, in blocks of the native kernel's size."""
         parts, blocks = self.size // kernels.BLOCK, -(-n // kernels.BLOCK)
         if parts == 1:
             return self
@@ -57,7 +57,7 @@ def past(blocks: int, device: torch.device) -> Tensor:
 def native(
     query: Tensor, key: Tensor, value: Tensor, scale: float, choice: BlockChoice, products: str
 ) -> Tensor | str:
-    """query [H, n, d], key and value [G, m, d] → [H, n, d], or the reason why not."""
+    """query [H, n, d], key and value [G, m, d] → [H, n, d], or the reason why it can't run."""
     if choice.size % kernels.BLOCK:
         return f"blocks of {choice.size} tokens, no multiple of {kernels.BLOCK}"
     choice = choice.split(query.shape[1])
@@ -72,7 +72,8 @@ def native(
 def gathered(
     query: Tensor, key: Tensor, value: Tensor, scale: float, choice: BlockChoice
 ) -> Tensor:
-    """As `native`, in torch: blocks of queries that read about as many blocks of keys together."""
+    """Like `native`, in torch: blocks of queries that read about the same number of blocks of keys
+    are computed together."""
     (heads, n, d), size = query.shape, choice.size
     queries = _in_blocks(query, size).flatten(0, 1)
     count, blocks = queries.shape[0] // heads, -(-key.shape[1] // size)
@@ -105,8 +106,8 @@ def _mask(
     choice: BlockChoice, queries: Tensor, keys: Tensor, entry: Tensor, exists: Tensor,
     dtype: torch.dtype,
 ) -> Tensor:  # fmt: skip
-    """[P, 1, size, R·size] to add to the scores of blocks of queries [P] and keys [P, R], of which
-    some exist and are numbers `entry` of the chosen ones."""
+    """[P, 1, size, R·size] to add to the scores of blocks of queries [P] and keys [P, R]; those
+    that `exist` have the numbers `entry` among the chosen blocks."""
     size, (some, most) = choice.size, keys.shape
     mask = torch.zeros(some, size, most, size, dtype=dtype, device=keys.device)
     tiles = mask.transpose(1, 2)
@@ -123,7 +124,7 @@ def _mask(
 
 
 def words_of(bits: Tensor) -> Tensor:
-    """[..., 64] bool → [...] int64: bit j of a word is number j."""
+    """[..., 64] bool → [...] int64: bit j of a word is element j."""
     powers = 1 << torch.arange(64, device=bits.device)
     return (bits * powers).sum(-1)
 

@@ -1,4 +1,4 @@
-"""Rows cut into blocks of their own tokens, padding left out: what blocked methods share."""
+"""Rows cut into blocks without their padding, for blocked methods."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from methods.parts.sequence import SequenceInfo
 class Blocks:
     """Tokens [B, …, n, d] ↔ blocks [B, …, blocks, size, d] of each row's valid tokens in order.
 
-    order  [B, n] int64: the place in the input of each row's i-th valid token, then of its padding;
-           None: nothing is padded
-    count  [B or 1, blocks, size]: how many tokens each slot stands for; 0 in empty ones
+    order  [B, n] int64: the index in the input of each row's i-th valid token, then of its padding;
+           None: no padding
+    count  [B or 1, blocks, size]: how many tokens each slot represents; 0 in empty ones
     """
 
     n: int
@@ -50,7 +50,7 @@ class Blocks:
         return x.masked_fill((self.count == 0).view(shape), 0)
 
     def joined(self, x: Tensor) -> Tensor:
-        """[B, …, blocks, size, d] → [B, …, n, d]; at padding what its slot holds."""
+        """[B, …, blocks, size, d] → [B, …, n, d]; padding gets its slot's contents."""
         x = x.flatten(-3, -2)[..., : self.n, :]
         return x if self.order is None else x.gather(-2, self._index(self.order.argsort(1), x))
 

@@ -19,16 +19,16 @@ UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def entries(budget: Budget, workload: Workload, n: int) -> int:
-    """How many entries each KV head of a layer may hold for a prompt of n tokens. Bytes are shared
-    by all rows of the workload's batch, its layers and KV heads alike; what a cache holds beside
-    keys and values (the entries' tokens, room to grow) is not counted."""
+    """How many entries each KV head of a layer may hold for a prompt of n tokens. A budget in bytes
+    is divided equally among the rows of the workload's batch, its layers and KV heads. Only keys
+    and values count, not the entries' tokens or room to grow."""
     if isinstance(budget, str):
         return int(float(budget[:-3]) * UNITS[budget[-3:]]) // workload.bytes_per_entry()
     return round(budget * n) if budget <= 1 else int(budget)
 
 
 def shortage(budget: Budget, workload: Workload, least: int) -> str | None:
-    """Why the budget is too small for a method that can't do with fewer entries, or None."""
+    """Why the budget is too small for a method that needs at least this many entries, or None."""
     allowed = entries(budget, workload, workload.length)
     if allowed >= least:
         return None

@@ -1,5 +1,5 @@
-"""Methods that change what a decoder keeps of its keys and values, and nothing else; another method
-may read the prompt."""
+"""Methods that change only which keys and values a decoder keeps, and how; another method may read
+the prompt."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ BIAS = "a KV cache of its own takes no position bias and no multiplicities"
 
 @dataclass(frozen=True)
 class CacheMethod(Method):
-    """Exact attention, with a `kv_cache` of its own.
+    """Exact attention with its own `kv_cache`.
 
-    prefill  the method whose attention reads the prompt; None: exact attention. What the cache
-             keeps of it follows from the same queries, keys and values
+    prefill  the method whose attention reads the prompt; None: exact attention. The cache sees the
+             same queries, keys and values
     """
 
     prefill: Method | None = field(default=None, kw_only=True)
 
     @property
     def kernel_used(self) -> str:
-        """Of `prefill`; AttributeError where it has none, as in methods that run on torch."""
+        """The kernel of `prefill`; raises AttributeError if it has none, as methods that run on
+        torch do."""
         used: str = self.prefill.kernel_used  # type: ignore[union-attr]
         return used
 
@@ -39,8 +40,8 @@ class CacheMethod(Method):
         return self.prefill is not None and self.prefill.chooses_ahead
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
-        """By `prefill`. Raises Unsupported where a gradient is needed, and for what no cache
-        keeps."""
+        """Attention by `prefill`. Raises Unsupported where a gradient is needed, and for inputs
+        that no cache keeps."""
         if torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value)):
             raise Unsupported(TRAINING)
         if call.bias is not None or call.sequence.log_multiplicity is not None:
@@ -55,7 +56,7 @@ class CacheMethod(Method):
         return prefill and self.keeps_all(workload, layer)
 
     def keeps_all(self, workload: Workload, layer: int) -> bool:
-        """Whether a new token reads all of a prompt of `workload.length` tokens, as it was."""
+        """Whether a new token reads all of a prompt of `workload.length` tokens, unchanged."""
         return False
 
     def exact_twin(self) -> Method | None:
@@ -78,8 +79,8 @@ class CacheMethod(Method):
 
 
 def once(call: AttentionCall, of: Any, compute: Callable[[], Tensor]) -> Tensor:
-    """What `compute` returns, computed once for all caches that take the same prompt: `of` is what
-    it depends on besides the prompt."""
+    """The result of `compute`, computed once for all caches that take the same prompt. `of` is the
+    key: all else on which the result depends."""
     if call.memo is None:
         return compute()
     if of not in call.memo:

@@ -1,5 +1,5 @@
-"""Exact attention with a choice of kernel: the base of every method whose layers attend to all of
-their tokens."""
+"""Exact attention with a choice of kernel, the base of methods whose layers attend to all of their
+tokens."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class NativeMethod(Method):
 class DenseAttention(NativeMethod):
     """Exact attention in every layer: O(n²) time, O(n) memory.
 
-    kernel    "torch": torch's fused attention; "native": the kernel of methods/kernels where it
-              can run, which is not in training; "auto": native from 256 tokens on, else torch
+    kernel    "torch": torch's fused attention; "native": the kernel of methods/kernels where it can
+              run, not in training; "auto": native from 256 tokens on, else torch
     products  of the native kernel: "float32", or "bfloat16" (rounded, accumulated in float32)
     """
 
@@ -57,8 +57,8 @@ def attend_exactly(
     method: Method, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall, kernel: str,
     products: str = "float32",
 ) -> Tensor:  # fmt: skip
-    """Exact attention of one layer with `kernel` and `products` as in `DenseAttention`; which
-    kernel ran is noted in the method."""
+    """Exact attention of one layer with `kernel` and `products` as in `DenseAttention`; the method
+    records which kernel ran."""
     result: Tensor | str = kernels.ASKED
     if kernel == "auto" and key.shape[2] < SHORTEST:
         result = f"fewer than {SHORTEST} tokens"

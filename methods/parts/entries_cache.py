@@ -14,22 +14,22 @@ from methods.parts.kv_cache import BLOCK, Entries
 
 
 class HasEntries(Protocol):
-    """What the cache needs of a method."""
+    """The interface of a method for this cache."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor: ...
 
     def entries(
         self, key: Tensor, value: Tensor, call: AttentionCall, workload: Workload
     ) -> Entries:
-        """What is kept of one layer of a prompt, keys and values [B, G, n, d]."""
+        """The entries of one layer of a prompt, keys and values [B, G, n, d]."""
         ...
 
 
 @dataclass
 class EntriesCache:
-    """Keeps every token; in a layer with a window, those in reach.
+    """Keeps every token; in a layer with a window, the tokens within reach.
 
-    at_once  new tokens that come together are read as if each came alone
+    at_once  several new tokens at once are read as if each came alone
     """
 
     at_once: ClassVar[bool] = True
@@ -57,7 +57,7 @@ class EntriesCache:
         return [part for entries in self.layers.values() for part in entries.held()]
 
     def _leave_window(self, call: AttentionCall) -> None:
-        """Frees what no query from now on reaches, a block at a time."""
+        """Frees the tokens that no later query reaches, a block at a time."""
         entries = self.layers[call.layer]
         if call.window is not None and entries.size >= call.window + BLOCK:
             entries.keep_last(call.window)

@@ -1,8 +1,8 @@
 """Eviction: a decoder's cache that keeps a part of the keys and values, and frees the rest.
 
-The prompt is read exactly; then each KV head of each layer keeps the entries that the method's
-`scores` rank highest, as many as its budget allows. Either new tokens are all kept beside them
-(`Evicting`), or each new token displaces an entry (`Rolling`). What is kept keeps its positions.
+The prompt is read exactly; then each KV head of each layer keeps the entries with the highest
+`scores` of the method, within its budget. Either all new tokens are kept too (`Evicting`), or each
+new token displaces an entry (`Rolling`). Kept entries keep their positions.
 
 A row of a padded batch is scored and counted as if it were alone, and its padding is never kept.
 Shapes: B batch, G key heads, H query heads, n tokens, E entries, d head size.
@@ -27,8 +27,8 @@ from methods.parts.rows import unpadded
 
 @dataclass(frozen=True)
 class Evicting(CacheMethod):
-    """Keeps the best entries of the prompt, and all new tokens: the budget is the prompt's, and a
-    question that follows the compressed prompt comes on top of it, whole.
+    """Keeps the best entries of the prompt, and all new tokens: the budget is for the prompt, and a
+    question after the compressed prompt is kept whole in addition.
 
     budget        entries of the prompt that each KV head of a layer keeps (`parts.budget`); a
                   row too short for the share still keeps `least()`
@@ -40,21 +40,21 @@ class Evicting(CacheMethod):
     budget: Budget = 0.25
 
     def scores(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
-        """The score of each entry of the prompt, which doesn't depend on the budget: query
-        [B, H, n, d], key and value [B, G, n, d], without padding → [B, G, n]."""
+        """Scores of the prompt's entries, which don't depend on the budget: query [B, H, n, d], key
+        and value [B, G, n, d], without padding → [B, G, n]."""
         raise NotImplementedError
 
     def protected(self, token: Tensor, rows: Rows) -> Tensor | None:
-        """Which entries are kept whatever their score, by the number of their token: [B, G, E] →
-        bool of this shape. None: there are none."""
+        """Which entries are always kept, by the number of their token: [B, G, E] → bool of this
+        shape. None: no entries are."""
         return None
 
     def least(self) -> int:
-        """The fewest entries that the method can do with."""
+        """The fewest entries with which the method works."""
         return 1
 
     def capacity(self, workload: Workload, n: int, layer: int) -> int:
-        """How many entries each KV head of a layer may keep of a row of n tokens."""
+        """How many entries of a row of n tokens each KV head of a layer may keep."""
         return max(self.least(), entries(self.budget, workload, n))
 
     def keeps_all(self, workload: Workload, layer: int) -> bool:
@@ -78,7 +78,7 @@ class Evicting(CacheMethod):
 
 @dataclass(frozen=True)
 class Rolling(Evicting):
-    """Each new token displaces an entry where the budget is full. Several new tokens at once, such
+    """Each new token displaces an entry once the budget is full. Several new tokens at once, such
     as a question after the compressed prompt, are taken one by one: the budget holds for them too.
     """
 
@@ -86,8 +86,8 @@ class Rolling(Evicting):
         self, entries: KeptEntries, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall
     ) -> Tensor:
         """Adds the entry of one new token, key and value [B, G, 1, d], and reads with its query
-        [B, H, 1, d] → [B, H, 1, d]. Chooses which entry goes (`KeptEntries.displace`), before or
-        after that."""
+        [B, H, 1, d] → [B, H, 1, d]. Chooses the entry to drop (`KeptEntries.displace`), before or
+        after the reading."""
         raise NotImplementedError
 
     def kv_cache(self, workload: Workload) -> RollingCache:
@@ -97,8 +97,8 @@ class Rolling(Evicting):
 class EvictingCache:
     """The cache of an `Evicting` method.
 
-    at_once  new tokens that come together are read as if each came alone
-    scorer   the method with one budget for all, by which its scores are shared
+    at_once  several new tokens at once are read as if each came alone
+    scorer   the method with one fixed budget: the key under which caches share its scores
     """
 
     at_once: ClassVar[bool] = True
@@ -149,7 +149,7 @@ class EvictingCache:
                 scores[rows, :, tokens] = score
                 worth[rows, :, tokens] = method.worth(score, token.expand_as(score), row)
         worth[:, :, : max(0, n - reach)] = -inf
-        # Stable: a pooled maximum has ties, of which the first are kept, wherever a row begins.
+        # Stable: pooled maxima tie, and the first of them are kept in every row, padded or not.
         best = worth.sort(descending=True, stable=True).indices[..., : int(counts.max())]
         none = torch.arange(best.shape[2], device=key.device) >= counts
         order = best.masked_fill(none, n).sort().values
@@ -160,7 +160,8 @@ class EvictingCache:
     def _scores(
         self, row: int, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall
     ) -> Tensor:
-        """The method's `scores` from a row on, once for caches that differ in their budget."""
+        """The method's `scores` of the rows from one on, computed once for caches that differ in
+        budget."""
         of = (self.scorer, row)
         return once(call, of, lambda: self.method.scores(query, key, value, call))
 

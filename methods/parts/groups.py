@@ -29,10 +29,10 @@ def attend_in_groups(
     """Groups of queries that each read their group's keys, with the call's position bias and
     multiplicities: query [B, H, n, d], key and value [B, H, m, d] → output [B, H, n, d].
 
-    query_tokens  [G, q]: every query 0 … n-1 once, and any number from n on
-    key_tokens    [G, k]; keys that don't exist, below 0 or from m on, are not read
-    visible       [G, q, k]: which pairs of a group are read; None: all. A causal sequence's queries
-                  read no later token either way.
+    query_tokens  [G, q]: every query 0 … n-1 once; numbers from n on are ignored
+    key_tokens    [G, k]; numbers below 0 or from m on are not read
+    visible       [G, q, k]: which pairs of a group are read; None: all. In a causal sequence,
+                  queries never read later tokens.
     """
     groups = Groups(query, key, value, call, query_tokens, key_tokens, visible)
     parts = [
@@ -54,7 +54,8 @@ def fused_in_groups(
     key_tokens: Tensor,
     visible: Tensor | None = None,
 ) -> Tensor:
-    """As `attend_in_groups`, by torch's fused attention, which doesn't give sums to merge."""
+    """Like `attend_in_groups`, by torch's fused attention, which doesn't return sums for
+    merging."""
     groups, outputs = Groups(query, key, value, call, query_tokens, key_tokens, visible), []
     for qkv, bias, seen in groups.chunks(2 * key_tokens.shape[1] * query.shape[3]):
         mask = query.new_zeros(1, 1) if bias is None else bias.to(query.dtype)
@@ -84,8 +85,9 @@ class Groups:
     def chunks(
         self, numbers: int
     ) -> Iterator[tuple[tuple[Tensor, Tensor, Tensor], Tensor | None, Tensor]]:
-        """Some groups at a time, so that `numbers` for each stay in the cache: query, key and value
-        [B, H, groups, q or k, d], bias, and which pairs are read [groups, q or 1, k]."""
+        """Some groups at a time, so that their data, `numbers` a group, stay in the cache: query,
+        key and value [B, H, groups, q or k, d], bias, and which pairs are read [groups, q or 1,
+        k]."""
         batch, heads = self.query.shape[:2]
         size = max(1, IN_CACHE // (numbers * batch * heads))
         for start in range(0, len(self.query_tokens), size):

@@ -1,4 +1,4 @@
-"""What an evicting method keeps of one layer of a decoder's cache.
+"""The entries that an evicting method keeps of one layer of a decoder's cache.
 
 Shapes: B batch, G key heads, H query heads, n tokens, E entries, d head size.
 """
@@ -19,9 +19,9 @@ from methods.parts.sequence import AttentionCall
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a batch, [B or 1, 1, 1] each but `seen`.
+    """The rows of a batch; each field but `seen` is [B or 1, 1, 1].
 
-    first  the number of each row's first token: 0 where nothing is padded
+    first  the number of each row's first token: 0 without padding
     seen   tokens so far, padding included
     most   entries that each row may hold in a KV head
     """
@@ -35,7 +35,7 @@ class KeptEntries(Entries):
     """The entries that an evicting method keeps of one layer. A row may have fewer of them than
     others: the rest of its entries have the token -1 and are not read.
 
-    score  [B, G, E] the method's own number for each entry; 0 for new ones
+    score  [B, G, E] a number of the method for each entry; 0 for new ones
     place  [B, G, 1] index of the entry that the next token replaces; None: it comes at the end
     read   bytes of keys and values read so far
     """
@@ -43,8 +43,8 @@ class KeptEntries(Entries):
     def __init__(
         self, key: Tensor, value: Tensor, kept: Tensor, rows: Rows, *score: Tensor
     ) -> None:
-        """Copies the entries at `kept` [B, G, E], -1: none, of the prompt's keys and values
-        [B, G, n, d], and of `score` [B, G, n] where there is one."""
+        """Copies the entries at indices `kept` [B, G, E] (-1: none) of the prompt's keys and values
+        [B, G, n, d], and of `score` [B, G, n] if given."""
         at = kept.clamp(min=0)
         parts = [x.gather(2, _wide(at, x)) for x in (key, value)]
         super(Entries, self).__init__(
@@ -69,7 +69,7 @@ class KeptEntries(Entries):
         return self.seen - self._rows.first[:, :, 0] - held
 
     def append(self, key: Tensor, value: Tensor) -> None:
-        """Adds the next tokens' keys and values [B, G, t, d]: one in the place that `displace`
+        """Adds the next tokens' keys and values [B, G, t, d]: one at the index that `displace`
         chose, or all at the end."""
         seen, place = self.seen + key.shape[2], self.place
         if place is None:
@@ -86,8 +86,8 @@ class KeptEntries(Entries):
         self.seen, self.place = seen, None
 
     def displace(self, worth: Tensor, spare: int, call: AttentionCall) -> None:
-        """Has the next token take the place of the entry that is worth least [B, G, E], in rows
-        that hold `spare` more than they may; what has left the window is worth nothing."""
+        """Lets the next token replace the entry of least `worth` [B, G, E], in rows that hold
+        `spare` more than they may. Entries outside the window are worth nothing."""
         if self.size < self.limit + spare:
             return
         if call.window is not None:
@@ -99,8 +99,8 @@ class KeptEntries(Entries):
         self.place = worth.argmin(-1, keepdim=True)
 
     def leave_window(self, call: AttentionCall) -> None:
-        """Frees what no query from now on reaches, after every `BLOCK` new tokens. The entries are
-        in the order of their tokens."""
+        """Frees the entries that no later query reaches, after every `BLOCK` new tokens. The
+        entries are in the order of their tokens."""
         if call.window is None or self.size < self._left_at + BLOCK:
             return
         within = (self.token >= 0) & (self.token > self.seen - call.window)
@@ -148,5 +148,5 @@ class KeptEntries(Entries):
 
 
 def _wide(index: Tensor, x: Tensor) -> Tensor:
-    """Indices [B, G, k] of whole entries of x [B, G, E, d], for `gather`."""
+    """Indices [B, G, k] of entries of x [B, G, E, d], expanded for `gather`."""
     return index[..., None].expand(*index.shape, x.shape[3])

@@ -1,4 +1,4 @@
-"""The weight that softmax attention gives to keys, which eviction ranks them by.
+"""The softmax attention weights of keys, by which eviction ranks them.
 
 Shapes: B batch, G key heads, H query heads, n tokens, d head size.
 """
@@ -28,8 +28,8 @@ def logits(query: Tensor, key: Tensor, scale: float) -> Tensor:
 
 
 def batched_product(a: Tensor, b: Tensor) -> Tensor:
-    """a [m, q, k] @ b [m, k, n]. On a CPU, torch copies a batch in half precision that has gaps
-    between its matrices, as storage with room has: these are multiplied one by one."""
+    """a [m, q, k] @ b [m, k, n]. On a CPU, torch copies a batch in half precision with gaps between
+    its matrices, such as storage with room; these are multiplied one by one."""
     if b.dtype.itemsize > 2 or b.device.type != "cpu" or b.stride(0) == b.shape[1] * b.shape[2]:
         return a @ b
     return torch.stack([x @ y for x, y in zip(a, b, strict=True)])
@@ -38,7 +38,7 @@ def batched_product(a: Tensor, b: Tensor) -> Tensor:
 def attention_received(query: Tensor, key: Tensor, call: AttentionCall, last: int) -> Tensor:
     """The softmax weights of the last queries on each key, summed over these queries: query
     [B, H, n, d], key [B, G, n, d], causal, without padding → [B, H, n] in float32 or wider.
-    Computed by blocks of queries, without an n×n tensor."""
+    Computed in blocks of queries, without an n×n tensor."""
     n = query.shape[2]
     weights = CPU_WEIGHTS if query.device.type == "cpu" else WEIGHTS
     rows = max(1, weights // (query.shape[0] * query.shape[1] * n))

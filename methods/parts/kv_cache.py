@@ -1,5 +1,5 @@
-"""A decoder's keys and values as methods keep them (`parts.protocols.KVCache`): storage that
-grows in blocks, exact attention over what is kept, and the cache that keeps all of it.
+"""Storage of a decoder's keys and values (`parts.protocols.KVCache`): storage that grows in blocks,
+exact attention to its entries, and the cache that keeps every token.
 
 Shapes: B batch, G key heads, H query heads, E entries, n tokens so far, d head size.
 """
@@ -32,15 +32,15 @@ class Storage:
     """
 
     def __init__(self, parts: Sequence[Tensor], block: int = BLOCK) -> None:
-        """Takes `parts` as they are, without room."""
+        """Uses `parts` without copying them, with no spare room."""
         self._parts, self.size, self._block = list(parts), parts[0].shape[2], block
 
     def parts(self) -> list[Tensor]:
-        """Each tensor without the room for more."""
+        """Each tensor without the spare room."""
         return [part.narrow(2, 0, self.size) for part in self._parts]
 
     def add(self, *new: Tensor) -> None:
-        """Adds t entries: [B, G, t, …] for the first part, what broadcasts to it for the others."""
+        """Adds t entries: [B, G, t, …] for the first part; the others must broadcast to it."""
         count = new[0].shape[2]
         end = self.size + count
         if end > self._parts[0].shape[2]:
@@ -63,8 +63,8 @@ class Storage:
 
 
 class Entries(Storage):
-    """What is kept of one layer: keys and values [B, G, E, d], and the number [B, G, E] of the
-    token that each entry came from.
+    """The entries of one layer: keys and values [B, G, E, d], and the number [B, G, E] of each
+    entry's token.
 
     seen  tokens so far, kept or not
     """
@@ -96,11 +96,11 @@ class Entries(Storage):
 
     def attend(self, query: Tensor, call: AttentionCall) -> Tensor:
         """Exact attention of the last t tokens, query [B, H, t, d], to all entries, of which the
-        last t are their own → [B, H, t, d]. Padding isn't read, nor what is before a window."""
+        last t are their own → [B, H, t, d]. Padding and entries before a window aren't read."""
         return attend_masked(query, self.key, self.value, self._visible(query, call), call)
 
     def bytes(self) -> int:
-        """Bytes of the keys and values, without the room for more."""
+        """Bytes of the keys and values, without the spare room."""
         return sum(x.numel() * x.element_size() for x in (self.key, self.value))
 
     def _visible(self, query: Tensor, call: AttentionCall) -> Tensor | None:
@@ -126,8 +126,9 @@ def _grown(x: Tensor, size: int, room: int) -> Tensor:
 
 @dataclass
 class FullCache:
-    """Keeps every token's keys and values; in a layer with a window, those in reach. `attention`
-    reads the prompt; new tokens attend to all of it by `decoding`, None: exactly."""
+    """Keeps the keys and values of every token; in a layer with a window, of those within reach.
+    `attention` reads the prompt; new tokens attend to all entries by `decoding`, or exactly
+    (None)."""
 
     attention: Attention = exact_attention
     decoding: Attention | None = None
@@ -152,7 +153,7 @@ class FullCache:
         return entries.attend(query, call)
 
     def _leave_window(self, entries: Entries, call: AttentionCall) -> None:
-        """Frees what no query from now on reaches, a block at a time."""
+        """Frees the tokens that no later query reaches, a block at a time."""
         if call.window is not None and entries.size >= call.window + BLOCK:
             entries.keep_last(call.window)
 
@@ -162,8 +163,8 @@ class FullCache:
 
 @dataclass
 class WindowsApart:
-    """A method's cache for some layers, and exact attention with a `FullCache` in those that are
-    `exact`."""
+    """A method's cache for some layers, and exact attention with a `FullCache` in the `exact`
+    layers."""
 
     cache: KVCache
     exact: frozenset[int]
@@ -194,15 +195,15 @@ class WindowsApart:
 
 
 def decodes_exactly(cache: KVCache | None) -> bool:
-    """Whether new tokens read all keys and values, but for those beyond a window; None: the cache
-    that a method without one gets."""
+    """Whether new tokens read all keys and values except those outside a window; None is the cache
+    of a method that has none."""
     inner = cache.cache if isinstance(cache, WindowsApart) else cache
     return inner is None or (isinstance(inner, FullCache) and inner.decoding is None)
 
 
 def decoding_singly(cache: KVCache) -> Attention | None:
-    """`cache.decode` for new tokens that come together, each of which is read as if it came alone.
-    None for a cache from elsewhere, which could let a token read those after it."""
+    """`cache.decode` for several new tokens at once, each read as if it came alone. None for a
+    cache of another package, which could let a token read later ones."""
     inner = cache.cache if isinstance(cache, WindowsApart) else cache
     if type(inner).__module__.partition(".")[0] != __name__.partition(".")[0]:
         return None

@@ -1,10 +1,10 @@
 """Linear attention: softmax's exp(q·k) replaced by φ(q)·φ(k) with positive features φ.
 
 Features are given as their logs, and sums are kept relative to the largest key of each feature. So
-nothing overflows, no denominator is zero, and none needs a small number added, which in a causal
-model would show through it the largest of the keys to come. O(n m d) time; tokens are walked in
-chunks over one running state of m (d + 1) numbers.
-Shapes: B batch, H heads, n tokens, m features, d value size.
+nothing overflows and no denominator is 0. A small number added to denominators isn't needed; in a
+causal model its relative size would depend on later keys. O(n m d) time; chunks of tokens update
+one running state of m (d + 1) numbers. Shapes: B batch, H heads, n tokens, m features, d value
+size.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHUNK = 128
 
 @dataclass(frozen=True)
 class FeatureSums:
-    """Sums over keys, for each feature relative to exp(largest).
+    """Sums over keys, each feature relative to exp(largest).
 
     largest  [B, H, 1, m]: log of the largest key
     sums     [B, H, m, d + 1]: Σ φ(k) (v, 1)ᵀ / exp(largest)
@@ -38,7 +38,7 @@ class FeatureSums:
 
     @classmethod
     def of(cls, log_key: Tensor, value: Tensor) -> FeatureSums:
-        """log_key [B, H, k, m] and value [B, H, k, d]."""
+        """The sums for log_key [B, H, k, m] and value [B, H, k, d]."""
         largest = log_key.detach().amax(2, keepdim=True)
         features = (log_key - largest).exp_()
         return cls(largest, features.transpose(2, 3) @ pad(value, (0, 1), value=1))
@@ -52,7 +52,7 @@ class FeatureSums:
         return FeatureSums(largest, mine * self.sums + its * other.sums)
 
     def read(self, log_query: Tensor) -> Partial:
-        """What queries with these features [B, H, q, m] read."""
+        """The attention of queries with these log-features [B, H, q, m]."""
         logs = log_query + self.largest
         most = logs.detach().amax(-1, keepdim=True)
         read = logs.sub_(most).exp_() @ self.sums
@@ -62,7 +62,7 @@ class FeatureSums:
 
 @dataclass(frozen=True)
 class LinearMethod(Method):
-    """A method given by its features. New tokens of a causal model read the running state. Raises
+    """A method defined by its features. New tokens of a causal model read the running state. Raises
     Unsupported where scores have a position bias; no attention dropout."""
 
     def log_features(self, x: Tensor, call: AttentionCall) -> Tensor:
@@ -84,8 +84,8 @@ class LinearMethod(Method):
         call: AttentionCall,
     ) -> tuple[Tensor, FeatureSums]:
         """Attention to `past` and to key, value [B, H or a divisor, k, d], the last k tokens of
-        the call: [B, H, q, d], and the sums over all of them. Keys count by their multiplicity,
-        padding not at all; causal queries are the last q tokens and read no later key."""
+        the call: [B, H, q, d], and the sums over all of them. Keys count by their multiplicity, and
+        padding doesn't count; causal queries are the last q tokens and read no later key."""
         if call.bias is not None:
             raise Unsupported(BIAS)
         q, k, v = (widened(x) for x in (query, *per_head(query, key, value)))
@@ -119,7 +119,7 @@ class LinearMethod(Method):
         return BIAS if workload.position_bias else None
 
     def state_bytes(self, workload: Workload) -> int:
-        """One layer's sums, and a chunk's features, and scores in a causal model."""
+        """One layer's sums, and a chunk's features; in a causal model also a chunk's scores."""
         m, d = self.feature_count(workload.head_size), workload.head_size
         tokens = min(CHUNK, workload.length)
         numbers = m * (d + 1) + 2 * tokens * m + workload.causal * tokens**2
@@ -131,7 +131,8 @@ class LinearMethod(Method):
 
 @dataclass
 class LinearCache:
-    """A decoder's past in m (d + 1) numbers a head, for each layer: no keys and values."""
+    """A decoder's past tokens as m (d + 1) numbers a head in each layer, without keys and
+    values."""
 
     method: LinearMethod
     sums: dict[int, FeatureSums] = field(default_factory=dict)
@@ -142,7 +143,7 @@ class LinearCache:
         return output
 
     def take(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> None:
-        self.prefill(query, key, value, call)  # which sums on its way
+        self.prefill(query, key, value, call)  # it also computes the sums
 
     def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         past = self.sums[call.layer]

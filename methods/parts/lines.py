@@ -1,7 +1,7 @@
 """Columns and diagonals of a causal attention matrix, in tiles of 64 queries and 64 keys.
 
-A diagonal is the offset of a key: query's place minus the key's. Shapes: H query heads, n tokens,
-Q = ⌈n / 64⌉ blocks.
+A diagonal is the offset of a key: the query's index minus the key's. Shapes: H query heads, n
+tokens, Q = ⌈n / 64⌉ blocks.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from methods.parts.block_sparse import BlockChoice, past, words_of
 
 
 def lines(columns: Tensor, offsets: Tensor) -> BlockChoice:
-    """The tiles through which a column or a diagonal goes, read along these alone: `columns` and
-    `offsets` [H, n] bool, offset 0 among them."""
+    """The tiles that contain a column or a diagonal, of which only these are read: `columns` and
+    `offsets` [H, n] bool, including offset 0."""
     words, diagonal = column_words(columns), diagonal_words(offsets)
     chosen = tiles_of(diagonal) | (words != 0)[:, None]
     chosen &= past(chosen.shape[1], chosen.device)
@@ -29,8 +29,8 @@ def column_words(columns: Tensor) -> Tensor:
 
 
 def diagonal_words(offsets: Tensor) -> Tensor:
-    """[H, Q, 64] int64: at [D, i] what query i of a block reads along the diagonals, of the block
-    of keys that is D blocks before its own."""
+    """[H, Q, 64] int64: at [D, i] the keys that query i of a block reads along the diagonals, in
+    the block of keys D blocks before its own."""
     size = -(-offsets.shape[1] // BLOCK) * BLOCK
     # In reverse, the offsets of the keys of a block are consecutive: bit x is offset size - x.
     reverse = pad(offsets, (0, size + 1 - offsets.shape[1])).flip(1)
@@ -40,15 +40,16 @@ def diagonal_words(offsets: Tensor) -> Tensor:
 
 def run_words(offsets: Tensor) -> Tensor:
     """[H, Q, Q] int64: the keys that all queries of a block read, in runs of 64 consecutive ones. A
-    run holds a block's keys on one diagonal. From the farthest diagonal on, the next run is that of
-    the next diagonal outside the last run; it follows that one at once where it would touch it."""
+    run holds a block's keys on one diagonal. After the farthest diagonal, the next run is for the
+    next diagonal outside the last run; if the two would touch, it begins where the last one
+    ends."""
     blocks = -(-offsets.shape[1] // BLOCK)
     block, place = (torch.arange(x, device=offsets.device) for x in (blocks, blocks * BLOCK))
     there = pad(offsets, (0, len(place) - offsets.shape[1]))
-    # The farthest diagonal before each offset, 0 to 64 Q; -1: there is none.
+    # The farthest diagonal before each offset, 0 to 64 Q; -1: none.
     before = pad(place.where(there, -1).cummax(1).values, (1, 0), value=-1)
     words = before.new_zeros(len(offsets), blocks, blocks + 2)
-    # Runs by their offset. -64 is beyond the block's own keys, where a block is done.
+    # Runs by their offset. -64 is past the block's own keys: the block is done.
     run = before[:, BLOCK::BLOCK].minimum(block * BLOCK)
     while bool((run > -BLOCK).any()):
         bits = -1 << -run % BLOCK

@@ -1,4 +1,4 @@
-"""Eviction by what the last queries of the prompt attend to: SnapKV's scores, and PyramidKV's."""
+"""Eviction by the attention of the prompt's last queries: the scores of SnapKV and PyramidKV."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ KernelSize = Annotated[int, Range(least=1, step=2)]
 class ObservationWindow(Evicting):
     """An entry's score is the softmax weight that it receives from the last queries, summed over
     them, averaged over the query heads of a KV head, and pooled along the tokens (zeros outside).
-    The window itself stays.
+    The window itself is kept.
 
-    window   last queries of the prompt that observe
-    kernel_size  tokens that a score is pooled over
+    window   last queries of the prompt, whose weights are the scores
+    kernel_size  tokens over which a score is pooled
     pooling  "max" | "avg"
     """
 

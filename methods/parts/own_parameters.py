@@ -1,4 +1,4 @@
-"""Parameters that a method has of its own in a layer, beside those of the model."""
+"""Parameters that a method adds to those of a model's layer."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class OwnParameter(NamedTuple):
     `mean`, or a copy of the layer's own weight `copy_of` ("query.weight", "key.bias", …; zeros
     where the layer has no such bias).
 
-    Where nothing is drawn (`std` 0), the method may run at the initial values in weights trained
-    without it; where something is, it needs weights trained with it.
+    If no parameter is random (`std` 0), the method may run with the initial values in weights
+    trained without it; otherwise it needs weights trained with it.
     """
 
     shape: tuple[int, ...]

@@ -13,7 +13,7 @@ from methods.parts.sequence import SequenceInfo
 @dataclass(frozen=True)
 class Packed:
     """Rows with their padding at the end: hidden [B, m, D], lengths, positions [B, m]; order
-    [B, m] int64: the place of each token in the input, or None where it is the same."""
+    [B, m] int64: the index of each token in the input, or None where it is unchanged."""
 
     hidden: Tensor
     lengths: list[int]
@@ -48,7 +48,7 @@ class Packed:
         return Packed(hidden, self.lengths, self.positions, self.order)
 
     def unpacked(self, hidden: Tensor, n: int) -> Tensor:
-        """[B, m, D] → [B, n, D] at the tokens' places in the input; zeros at padding."""
+        """[B, m, D] → [B, n, D] at the tokens' indices in the input; zeros at padding."""
         if self.order is None:
             return hidden
         valid = self.sequence.valid

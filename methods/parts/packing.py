@@ -1,5 +1,5 @@
-"""Codes of 1 to 4 bits, several to a byte, and numbers in 2 or 4 bits: asymmetric round-to-nearest
-quantisation."""
+"""Packing of codes of 1 to 4 bits into bytes, and asymmetric round-to-nearest quantisation to 2 or
+4 bits."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ out. Several times as fast as a write for each code."""
 
 
 def quantised(x: Tensor, bits: int, dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    """x [..., m, c] in groups, which are all of its dimension `dim` → codes packed along the last
-    dimension [..., m, c · bits / 8], and the groups' scales and minima in 16 bits, 1 along `dim`:
-    x ≈ code · scale + minimum. A group of equal numbers has scale 0."""
+    """x [..., m, c], whose dimension `dim` is one group → codes packed along the last dimension
+    [..., m, c · bits / 8], and the groups' scales and minima in 16 bits, of size 1 along `dim`: x ≈
+    code · scale + minimum. A group of equal numbers has scale 0."""
     half = torch.bfloat16 if x.dtype == torch.bfloat16 else torch.float16
     levels = (1 << bits) - 1
     least, most = x.aminmax(dim=dim, keepdim=True)
@@ -30,8 +30,8 @@ def quantised(x: Tensor, bits: int, dim: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def packed(codes: Tensor, bits: int) -> Tensor:
-    """Codes [..., c] in uint8, c a multiple of 8 / bits → [..., c · bits / 8]. Those of 3 bits, c a
-    multiple of 8: the two lower bits of each, and then the upper one of each."""
+    """Codes [..., c] in uint8, c a multiple of 8 / bits → [..., c · bits / 8]. With 3 bits, c is a
+    multiple of 8; the two lower bits of all codes come first, then the upper bits."""
     if bits == 3:
         return torch.cat((packed(codes & 3, 2), packed(codes >> 2, 1)), -1)
     places = torch.arange(0, 8, bits, dtype=torch.uint8, device=codes.device)

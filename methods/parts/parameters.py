@@ -1,7 +1,7 @@
-"""What hyper-parameters accept. It is declared once, by the annotation of the field: a type, a
-`Literal` of choices, or `Annotated` with a `Range` or a `Text`. A method's class checks it
-(`check_fields`), and so does a request when it is composed, which reads the annotations from the
-source: the arguments of a `Range` or a `Text` are literals."""
+"""Accepted values of hyper-parameters. The annotation of the field declares them once: a type, a
+`Literal` of choices, or `Annotated` with a `Range` or a `Text`. A method's class checks them
+(`check_fields`), and so does the composition of a request. That reads annotations from the source,
+so the arguments of a `Range` or a `Text` must be literals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ TYPES = {
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from `least`, or above `above`, to `most`; with `step`, every step-th of them."""
+    """Numbers from `least`, or greater than `above`, up to `most`; with `step`, only every
+    step-th."""
 
     least: float | None = None
     above: float | None = None
@@ -50,7 +51,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Text:
-    """Texts that match all of `pattern`; `such_as` says so to a person."""
+    """Texts that `pattern` matches in full; `such_as` describes them in messages."""
 
     pattern: str
     such_as: str
@@ -74,7 +75,7 @@ LayerRanges = (
 
 
 def tokens_of(count: TokenCount, n: int) -> int:
-    """How many of n tokens."""
+    """The number of tokens, out of n, that a count or a share gives."""
     return round(count * n) if count < 1 else int(count)
 
 
@@ -87,7 +88,8 @@ def check_fields(method: object) -> None:
 
 
 def accepts(hint: Any, value: Any) -> bool:
-    """Whether an annotation accepts a value. One of other types than TYPES accepts all."""
+    """Whether an annotation accepts a value. Annotations of types outside TYPES accept all
+    values."""
     match get_origin(hint) or hint:
         case origin if origin in (Union, UnionType):
             return any(accepts(part, value) for part in get_args(hint))
@@ -105,7 +107,7 @@ def accepts(hint: Any, value: Any) -> bool:
 
 
 def described(hint: Any) -> str:
-    """What an annotation accepts, in words."""
+    """Text that describes the values that an annotation accepts."""
     if get_origin(hint) in (Union, UnionType):
         return " or ".join(map(described, get_args(hint)))
     if get_origin(hint) is Literal:
@@ -117,7 +119,8 @@ def described(hint: Any) -> str:
 
 
 def check_choice(name: str, value: object, accepted: Sequence[object]) -> None:
-    """Raises ValueError where a value that is no field, or depends on one, isn't accepted."""
+    """Raises ValueError for a value that isn't accepted; for values that aren't fields or depend on
+    one."""
     if value not in accepted:
         raise ValueError(f"{name} is {value!r}; it takes {', '.join(map(repr, accepted))}")
 

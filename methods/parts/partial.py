@@ -34,8 +34,8 @@ class Partial:
         bias: Tensor | None = None,
         visible: Tensor | None = None,
     ) -> Partial:
-        """query [..., q, d], key and value [..., k, d]; to [..., q, k] broadcast `bias`, which is
-        added to the scores, and `visible`, whether a query reads a key."""
+        """query [..., q, d], key and value [..., k, d]. `bias`, which is added to the scores, and
+        `visible`, whether a query reads a key, broadcast to [..., q, k]."""
         scores = widened(query * scale @ key.transpose(-1, -2))
         if bias is not None:
             scores = scores + bias
@@ -47,7 +47,7 @@ class Partial:
     def from_scores(cls, scores: Tensor, value: Tensor) -> Partial:
         """scores [..., q, k], at least float32, and value [..., k, d]."""
         weights = scores.softmax(-1)
-        # The log of a sum of exponentials by two maxima, which is faster than by logsumexp.
+        # Two maxima compute the log of a sum of exponentials faster than logsumexp.
         log_sum = scores.amax(-1, keepdim=True) - weights.amax(-1, keepdim=True).log()
         return cls(weights.to(value.dtype) @ value, log_sum)
 
@@ -58,7 +58,7 @@ class Partial:
         return Partial(shares[0] * self.output + shares[1] * other.output, log_sum)
 
     def repeated(self, times: int, length: int) -> Partial:
-        """Each query `times` times in a row, and the first `length` of them."""
+        """Each query repeated `times` times in a row; the first `length` of the results."""
         output, log_sum = (
             x.repeat_interleave(times, -2)[..., :length, :] for x in (self.output, self.log_sum)
         )

@@ -1,4 +1,4 @@
-"""Means of neighbouring tokens, each weighted by how many tokens it stands for."""
+"""Means of neighbouring tokens, each weighted by the number of tokens that it represents."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from methods.parts.sequence import SequenceInfo
 
 
 def counts_of(sequence: SequenceInfo, like: Tensor) -> Tensor:
-    """[B or 1, 1, n, 1]: how many tokens each token of `like` [B, H, n, d] stands for, padding for
-    none."""
+    """[B or 1, 1, n, 1]: how many tokens each token of `like` [B, H, n, d] represents; 0 for
+    padding."""
     counts = like.new_ones(1, like.shape[2])
     if sequence.log_multiplicity is not None:
         counts = sequence.log_multiplicity.exp().to(like.dtype)
@@ -21,7 +21,7 @@ def counts_of(sequence: SequenceInfo, like: Tensor) -> Tensor:
 
 
 def log_of(counts: Tensor) -> Tensor:
-    """The logs of counts, to be added to scores: of 0 a number so low that no weight is left."""
+    """The logs of counts, to add to scores; for 0 a number low enough that the weight is 0."""
     return counts.log().clamp(min=torch.finfo(counts.dtype).min / 2)
 
 
@@ -38,7 +38,7 @@ def block_means(counts: Tensor, size: int, *tensors: Tensor) -> tuple[Tensor, li
 
 
 def segment_means(sequence: SequenceInfo, segments: int, *tensors: Tensor) -> list[Tensor]:
-    """Means [B, H, segments, d] of tensors [B, H, n, d] over that many stretches of each row's
+    """Means [B, H, segments, d] of tensors [B, H, n, d] over `segments` stretches of each row's
     valid tokens, whose lengths differ by one at most; 0 where a stretch has no token."""
     if sequence.valid is not None:
         weights = segment_weights(sequence, tensors[0], segments)[:, None]

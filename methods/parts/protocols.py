@@ -69,8 +69,8 @@ class NormedLayer(Layer, Protocol):
         ...
 
     def from_normed(self, normed: Tensor, sequence: SequenceInfo) -> Tensor:
-        """normed [B, n, D] → [B, n, D]: the layer from its attention on, with `normed` as the
-        residual as well."""
+        """normed [B, n, D] → [B, n, D]: the layer from its attention on; `normed` is also the
+        residual."""
         ...
 
 
@@ -87,8 +87,8 @@ class PostNormLayer(Layer, Protocol):
 
 
 class KVCache(Protocol):
-    """The keys and values of one batch, of all layers, that a method keeps while a model decodes:
-    as many, in as many bits and in such an order as it likes. What it drops is freed.
+    """The keys and values of one batch, in all layers, that a method keeps while a model decodes.
+    The method chooses the number, precision and order of entries, and frees those that it drops.
 
     Keys come as the model caches them, with their rotary positions; G key heads serve H query
     heads. `call.sequence` describes all tokens so far, kept or not, padding on the left; it is
@@ -96,31 +96,33 @@ class KVCache(Protocol):
 
     A cache may have `rereads(ids, tokenizer)`, which is called once after the prompt with its
     tokens [B, n] and a tokenizer or None. For each (ids [1, t], sequence of all tokens up to these,
-    attend) that it yields, the model reads the ids by this attention, called as `Method.attend`.
+    attend) that it yields, the model reads the ids with this attention, which is called like
+    `Method.attend`.
     """
 
     @property
     def read_bytes(self) -> int:
-        """Bytes of keys and values, and of what chooses among them, that all calls of `decode` so
-        far have read of what was held."""
+        """Bytes that all calls of `decode` so far have read: keys, values and the data that choose
+        among them."""
         ...
 
     def prefill(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         """The prompt in one layer: query [B, H, n, d], key and value [B, G, n, d] →
-        [B, H, n, d]. Keeps of it what `take` keeps."""
+        [B, H, n, d]. Keeps the same entries as `take`."""
         ...
 
     def take(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> None:
-        """Keeps of the prompt in one layer what the cache needs, without attending: query
-        [B, H, n, d], key and value [B, G, n, d], which stay unchanged. Caches of methods whose
-        prompt is read by the same attention may take the same prompt."""
+        """Stores the prompt's entries in one layer, without attending: query [B, H, n, d], key and
+        value [B, G, n, d], which stay unchanged. Caches of methods that read the prompt with the
+        same attention may take the same prompt."""
         ...
 
     def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         """The next t tokens in one layer: query [B, H, t, d], key and value [B, G, t, d] →
-        [B, H, t, d]. Each attends to itself, to those before it and to what is kept."""
+        [B, H, t, d]. Each attends to itself, to the new tokens before it and to the kept
+        entries."""
         ...
 
     def held(self) -> Sequence[Tensor]:
-        """Every tensor that is kept, of all layers: their storage is what the cache costs."""
+        """All tensors of the cache, in all layers: their storage is its memory."""
         ...

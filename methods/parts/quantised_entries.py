@@ -38,7 +38,7 @@ class QuantisedEntries:
     keys    codes [B, G, blocks, group, d · bits / 8], scales and minima [B, G, blocks, 1, d]
     values  codes [B, G, tokens, groups, channels · bits / 8], scales and minima
             [B, G, tokens, groups, 1]
-    key, value  the newest ones in full precision
+    key, value  the newest keys and values, in full precision
     """
 
     def __init__(self, method: Quantising, key: Tensor, value: Tensor) -> None:
@@ -52,11 +52,11 @@ class QuantisedEntries:
         self.quantise()
 
     def append(self, key: Tensor, value: Tensor) -> None:
-        """New tokens [B, G, t, d], in full precision."""
+        """Adds new tokens [B, G, t, d], in full precision."""
         self.key, self.value = torch.cat((self.key, key), 2), torch.cat((self.value, value), 2)
 
     def quantise(self) -> None:
-        """Packs what is older than the residual."""
+        """Quantises the tokens that are older than the residual."""
         residual = self.residual
         full = self.key.shape[2] // residual * residual
         if full:
@@ -68,7 +68,7 @@ class QuantisedEntries:
             self.value = self.value[:, :, older:].clone()
 
     def leave_window(self, window: int | None) -> None:
-        """Frees whole groups of tokens that no query from now on reaches, a block at a time."""
+        """Frees whole groups of tokens that no later query reaches, a block at a time."""
         tokens = self.values.size + self.value.shape[2]
         left = 0 if window is None else tokens - window
         groups = min(left, self.values.size, self.keys.size * self.group) // self.group
@@ -77,7 +77,7 @@ class QuantisedEntries:
             self.values.keep_last(self.values.size - groups * self.group)
 
     def attend(self, query: Tensor, call: AttentionCall) -> Tensor:
-        """The last t tokens, query [B, H, t, d], to all entries → [B, H, t, d]."""
+        """Attention of the last t tokens, query [B, H, t, d], to all entries → [B, H, t, d]."""
         used = (*self.keys.parts(), *self.values.parts(), self.key, self.value)
         self.read += sum(x.nbytes for x in used)
         t, last = query.shape[2], self.value.shape[2]
@@ -94,7 +94,7 @@ class QuantisedEntries:
         return [*self.keys.held(), *self.values.held(), self.key, self.value]
 
     def _scores(self, query: Tensor, scale: float) -> list[Tensor]:
-        """Of query [B, H, t, d] with the quantised keys, in parts [B, H, t, some]."""
+        """Scores of query [B, H, t, d] with the quantised keys, in parts [B, H, t, some]."""
         if not self.keys.size:
             return []
         codes, scales, minima = self.keys.parts()
@@ -109,15 +109,15 @@ class QuantisedEntries:
         return [logits(query, key, scale) for key in restored_keys]
 
     def _restored_keys(self) -> Iterator[Tensor]:
-        """What was quantised of the keys, in full precision: some blocks at a time."""
+        """The quantised keys in full precision, some blocks at a time."""
         parts = self.keys.parts()
         split = (part.split(self._at_once(parts[0]), 2) for part in parts)
         for packed, scale, minimum in zip(*split, strict=True):
             yield restored(packed, scale, minimum, self.bits, self.key.dtype)
 
     def _weighted_sum(self, weights: Tensor) -> Tensor:
-        """Of the quantised values: weights [B, G, q, m] → [B, G, q, d]. In torch, the scales of a
-        token multiply its weights, once for each group of channels, and not its values."""
+        """Weighted sum of the quantised values: weights [B, G, q, m] → [B, G, q, d]. In torch, a
+        token's scales multiply its weights, once for each group of channels, not its values."""
         packed, scales, minima = self.values.parts()
         if self.values.size and not self._asked:
             values = kernels.Codes(packed.flatten(3), scales[..., 0], minima[..., 0], self.bits)
@@ -133,14 +133,14 @@ class QuantisedEntries:
         every = weights.new_zeros(())
         for part, x in zip(scaled, codes, strict=True):
             every = every + part @ x
-        # of these sums over all channels, each group's own
+        # from the sums over all channels, each group's own channels
         every = every.unflatten(3, (groups, -1)).unflatten(2, (groups, -1))
         output: Tensor = every.diagonal(0, 2, 4) + least[:, :, :, None]
         return output.transpose(3, 4).flatten(3)
 
     @property
     def _asked(self) -> bool:
-        """Whether the method was asked for torch."""
+        """Whether the settings ask for torch."""
         return self.method.kernel == "torch"
 
     def _at_once(self, packed: Tensor) -> int:

@@ -1,8 +1,8 @@
-"""A decoder's cache whose KV heads hold different numbers of entries; what a head drops is freed.
+"""A decoder's cache whose KV heads hold different numbers of entries; dropped entries are freed.
 
 The heads of a layer lie one after the other in one tensor, without padding. Neighbours of equal
-length are read together, each other head by itself. What is left of a prompt keeps its positions,
-and new tokens go to every head. Layers with a window are not for this cache (`WindowsApart` in
+length are read together, other heads one by one. Kept entries keep their positions, and every head
+gets the new tokens. This cache is not for layers with a window (`WindowsApart` in
 `parts.kv_cache`).
 
 Shapes: B batch, G key heads, H query heads, n tokens, d head size.
@@ -25,8 +25,9 @@ from methods.parts.rows import unpadded
 
 
 class Choice(NamedTuple):
-    """What a layer keeps of some rows of a prompt: `kept` [B, G, n], and the heads [B, G] that are
-    `rolling`: once they hold the last of the slots in `ring`, a new token takes these in turn."""
+    """The entries that a layer keeps for some rows of a prompt: `kept` [B, G, n], and the heads [B,
+    G] that are `rolling`: once the last slot in `ring` is filled, new tokens take its slots in
+    turn."""
 
     kept: Tensor
     rolling: Tensor
@@ -34,7 +35,7 @@ class Choice(NamedTuple):
 
     @classmethod
     def of(cls, kept: Tensor) -> Choice:
-        """Without rolling heads."""
+        """A choice without rolling heads."""
         return cls(kept, torch.zeros_like(kept[:, :, 0]))
 
 
@@ -48,17 +49,17 @@ class ChoosesByHead(Protocol):
     def choice(
         self, row: int, prompt: Sequence[Tensor], call: AttentionCall, workload: Workload
     ) -> Choice:
-        """What is kept of the prompt's query [B, H, n, d], key and value [B, G, n, d], without
+        """The choice for a prompt's query [B, H, n, d], key and value [B, G, n, d], without
         padding, in the rows from `row` on."""
         ...
 
 
 @dataclass
 class Run:
-    """Neighbouring heads, K of them, of equally many entries.
+    """K neighbouring heads with the same number of entries.
 
     size   entries that each head holds
-    place  the slot that its next token takes
+    place  the slot of the next token
     ring   the slots that new tokens take in turn once the last one is held; empty: heads grow
     parts  their keys and values [1, K, room, d], views of the layer's storage
     """
@@ -75,8 +76,8 @@ class Run:
 
 
 class RaggedEntries:
-    """The entries of one layer. Keys and values are one tensor each, [slots, d], with head after
-    head of row after row, and behind each head equal room for new tokens.
+    """The entries of one layer. Keys and values are one tensor each, [slots, d], ordered by row and
+    head, and each head is followed by equal room for new tokens.
 
     read  bytes of keys and values read so far
     """
@@ -85,7 +86,7 @@ class RaggedEntries:
     _next: Tensor
 
     def __init__(self, key: Tensor, value: Tensor, choice: Choice) -> None:
-        """Copies what is chosen of a prompt's keys and values [B, G, n, d]."""
+        """Copies the chosen entries of a prompt's keys and values [B, G, n, d]."""
         heads = zip(
             *(x.flatten().tolist() for x in (choice.kept.sum(-1), choice.rolling)), strict=True
         )
@@ -120,11 +121,11 @@ class RaggedEntries:
         self._next = self._slots() if wraps else self._next.add_(count)
 
     def attend(self, query: Tensor, call: AttentionCall) -> Tensor:
-        """Attention of the last t tokens, query [B, H, t, d], to what their heads hold, of which
-        the last t are their own → [B, H, t, d]."""
+        """Attention of the last t tokens, query [B, H, t, d], to their heads' entries, of which the
+        last t are their own → [B, H, t, d]."""
         t, heads = query.shape[2], sum(run.heads for run in self.runs)
         queries, sinks = query.reshape(1, -1, t, query.shape[3]), [call.sinks] * len(self.runs)
-        if t == 1 and call.sinks is None:  # the query heads of a key head as its queries
+        if t == 1 and call.sinks is None:  # a key head's query heads become its queries
             queries = queries.view(1, heads, -1, query.shape[3])
         sizes = [run.heads * queries.shape[1] // heads for run in self.runs]
         if call.sinks is not None:
@@ -156,7 +157,7 @@ class RaggedEntries:
                 new[:, :, : run.size] = part[:, :, : run.size]
 
     def _divide(self, parts: Sequence[Tensor], rooms: Sequence[int]) -> None:
-        """Gives each run its share of storage [slots, d], with this room for each head."""
+        """Gives each run its part of storage [slots, d], with its number of slots for each head."""
         self._parts = parts
         sizes = [run.heads * room for run, room in zip(self.runs, rooms, strict=True)]
         shares = zip(*(part.split(sizes) for part in parts), strict=True)
@@ -177,7 +178,7 @@ class RaggedEntries:
 class RaggedLayers:
     """The entries of all layers while a model decodes.
 
-    at_once  new tokens that come together are read as if each came alone
+    at_once  several new tokens at once are read as if each came alone
     """
 
     at_once: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Batches whose rows have padding, for methods that cut a row into blocks or stretches of its own
+"""Batches with padding, for methods that cut each row into blocks or stretches of its valid
 tokens."""
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ its padding was taken away, or None where the batch has no padding."""
 def padding_last(
     attend: Attend, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall
 ) -> Tensor:
-    """[B, H, n, d] → [B, H, n, d]: the whole batch at once, each row's valid tokens in front of its
-    padding; zeros at padding."""
+    """[B, H, n, d] → [B, H, n, d]: the whole batch at once, with each row's padding moved to its
+    end; zeros at padding."""
     sequence = call.sequence
     if not _padded(sequence):
         return attend(query, key, value, _with(call, sequence.replace(valid=None)))
@@ -49,8 +49,8 @@ def padding_last(
 def without_padding(
     attend: AttendUnpadded, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall
 ) -> Tensor:
-    """[B, H, n, d] → [B, H, n, d]: the whole batch where nothing is padded, else rows that are
-    padded alike together, without their padding; zeros at padding."""
+    """[B, H, n, d] → [B, H, n, d]: the whole batch if it has no padding, else rows with the same
+    padding together, without it; zeros at padding."""
     sequence = call.sequence
     if not _padded(sequence):
         return attend(query, key, value, _with(call, sequence.replace(valid=None)), None)
@@ -71,8 +71,9 @@ def without_padding(
 def unpadded(
     query: Tensor, key: Tensor, value: Tensor, call: AttentionCall
 ) -> Iterator[tuple[slice, Tensor | None, list[Tensor], AttentionCall]]:
-    """The whole batch where nothing is padded, else each row without its padding: the rows, the
-    indices [m] of their tokens (None: all), their query, key and value [B, H, m, d], and call."""
+    """The whole batch if it has no padding, else each row without its padding: the rows, the
+    indices [m] of their tokens (None: all), their query, key and value [B, H, m, d], and the
+    call."""
     sequence = call.sequence
     if not _padded(sequence):
         call = _with(call, sequence.replace(valid=None))
@@ -103,7 +104,7 @@ def _positions(sequence: SequenceInfo) -> Tensor:
 
 
 def _only(sequence: SequenceInfo, rows: Tensor | slice, kept: Tensor) -> SequenceInfo:
-    """The kept tokens of some rows."""
+    """Metadata of the kept tokens of some rows."""
     counts = sequence.log_multiplicity
     return SequenceInfo(
         positions=_positions(sequence)[rows][:, kept],

@@ -1,4 +1,4 @@
-"""What an attention layer's inputs come with: the tokens' metadata and the call's settings.
+"""Metadata of an attention layer's tokens, and the settings of its call.
 
 Shapes: B batch, H heads, n tokens, d head size, D model size.
 
@@ -21,13 +21,14 @@ from torch.nn.functional import pad
 
 @dataclass(frozen=True)
 class SequenceInfo:
-    """Metadata of the tokens that a layer runs on.
+    """Metadata of a layer's tokens.
 
     positions         [B, n] int64; None: 0 … n-1 in every row
     valid             [B, n] bool, False at padding; None: no padding
     vip               [B, n] bool, True for tokens that a method must keep whole (the query);
                       None: none
-    log_multiplicity  [B, n] float, log of how many tokens each one stands for; None: one each
+    log_multiplicity  [B, n] float, log of the number of tokens that each one represents; None: one
+                      each
     """
 
     positions: Tensor | None = None
@@ -40,7 +41,8 @@ class SequenceInfo:
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
     def followed_by(self, t: int) -> SequenceInfo:
-        """With t further tokens in each row, at the next positions: none VIP, none padding."""
+        """The metadata with t further tokens in each row, at the next positions; none is VIP or
+        padding."""
         longer = {
             name: pad(old, (0, t), value=value)
             for name, value in (("valid", True), ("vip", False), ("log_multiplicity", 0))
@@ -69,7 +71,7 @@ class SequenceInfo:
 
 class PositionBias(Protocol):
     """A bias on attention scores that depends only on the distance between two positions, such as
-    T5's. It is computed only for the pairs that are asked for."""
+    T5's. It is computed only for the requested pairs."""
 
     def __call__(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """[B, H, q, k] (B may be 1) for positions [B, q] and [B, k]; a new tensor, which the
@@ -84,7 +86,7 @@ class PositionBias(Protocol):
 @dataclass(frozen=True)
 class ModuleCall:
     """How a model calls one of its attention modules: with hidden [B, n, D] and keyword arguments.
-    Methods that adapt other people's code get it (`Method.reads_modules`)."""
+    Methods that adapt code of other packages get it (`Method.reads_modules`)."""
 
     model: Any
     module: Any
@@ -96,18 +98,18 @@ class ModuleCall:
 class AttentionCall:
     """The settings of one call of `Method.attend` or `Method.mix`: self-attention over the tokens
     of `sequence`. `parameters` are the layer's values of `Method.own_parameters`, by name;
-    `model_attention` is what a model has in place of exact attention, called as `Method.attend` is.
-    Decoders may have more (`methods.parts.workload.Feature`):
+    `model_attention` is a model's own attention where it isn't exact, called like `Method.attend`.
+    Decoders may have further settings (`methods.parts.workload.Feature`):
 
-    window   a query reads so many tokens at most, its own the last of them; None: all
-    softcap  scores s are softcap · tanh(s / softcap) before biases and masks; None: as they are
-    sinks    [H], a score of each head that takes its share of the softmax and reads nothing
-    rotate   moves queries or keys [B, H, n, d] on by positions [B or 1, n] or [B, H, n], as the
-             model's rotary embedding would; None: the model has no such embedding
-    module   the model's attention module and what it was called with, for a prompt and a method
-             that reads it
-    memo     where several caches take the same prompt: values computed from this call's queries,
-             keys and values, by all else that they depend on; None: one cache takes it
+    window   the most tokens that a query reads, up to its own; None: all
+    softcap  scores s become softcap · tanh(s / softcap) before biases and masks; None: no cap
+    sinks    [H], a score of each head that is part of the softmax but has no value
+    rotate   moves queries or keys [B, H, n, d] forward by positions [B or 1, n] or [B, H, n], with
+             the model's rotary embedding; None: the model has none
+    module   the model's attention module and the arguments of its call, for prompts and methods
+             that read it
+    memo     if several caches take the same prompt: results computed from this call's queries, keys
+             and values, under a key of all else on which they depend; None: one cache takes it
 
     While a model decodes, `sequence` describes all tokens so far, and the queries are its last
     ones: see `methods.parts.protocols.KVCache`.

@@ -1,4 +1,4 @@
-"""Methods that read a causal model's prompt sparsely, and what they share to choose what is read.
+"""Base of methods that read a causal model's prompt sparsely, and helpers that choose its keys.
 
 Shapes: B batch, H query heads, G key heads, g = H / G of them to a key head, n tokens, d head size.
 """
@@ -30,15 +30,15 @@ Read = tuple[Tensor, Tensor, BlockChoice]
 
 @dataclass(frozen=True, kw_only=True)
 class SparsePrefill(NativeMethod):
-    """A method that chooses the keys of a prompt for each head, from the prompt; new tokens attend
-    to all keys.
+    """A method that chooses, from the prompt, the keys that each head reads; new tokens attend to
+    all keys.
 
-    kernel    as in `DenseAttention`, "auto" at any length; products likewise
+    kernel    as in `DenseAttention`, but "auto" is native at any length; products as there
 
     Rows are read without their padding, each as if it were alone; padding comes out as zeros.
     Raises Unsupported for a sequence that isn't causal, a position bias, multiplicities and where a
-    gradient is needed. `skipped` is the share of the prompts' tiles of scores that were left out,
-    of prompts that weren't read densely.
+    gradient is needed. `skipped` is the share of tiles of scores that were left out, over the
+    prompts that weren't read densely.
     """
 
     chooses_ahead: ClassVar[bool] = True
@@ -62,7 +62,7 @@ class SparsePrefill(NativeMethod):
         return TRAINING if workload.training else None
 
     def kv_cache(self, workload: Workload) -> FullCache:
-        """The method reads the prompt alone, before any answer: new tokens attend to all keys."""
+        """The method reads only the prompt; new tokens attend to all keys."""
         return FullCache(self.attend)
 
     @property
@@ -71,21 +71,21 @@ class SparsePrefill(NativeMethod):
         return left_out / max(1, count)
 
     def count_tiles(self, left_out: int, count: int) -> None:
-        """Adds to `skipped`."""
+        """Adds the tiles of one prompt to `skipped`."""
         before = getattr(self, "tiles", (0, 0))
-        # Not a dataclass field: it is no part of a cell.
+        # Not a dataclass field, since it is not part of a cell.
         object.__setattr__(self, "tiles", (before[0] + left_out, before[1] + count))
 
     def reads_all(self, workload: Workload, layer: int) -> bool:
         return self.is_dense(workload.length)
 
     def is_dense(self, n: int) -> bool:
-        """Whether nothing is left out of n tokens."""
+        """Whether all pairs of n tokens are read."""
         return False
 
     def read(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Read:
-        """What the heads [g, n, d] of a key head read, given its key and value [n, d]: keys and
-        values [1 or g, m, d], and which blocks of them."""
+        """Keys and values [1 or g, m, d] for the query heads [g, n, d] of one key head, given its
+        key and value [n, d], and the blocks of them that are read."""
         raise NotImplementedError
 
     def _unpadded(
@@ -133,8 +133,8 @@ def offset_sums(weights: Tensor) -> Tensor:
 
 
 def fewest_covering(weights: Tensor, share: float, first: Tensor | None = None) -> Tensor:
-    """[..., n] bool: the fewest numbers whose sum reaches a share of the sum of all, the largest of
-    them; those that are `first` in any case, and counted before all others."""
+    """[..., n] bool: the fewest, and so the largest, weights whose sum reaches a share of the
+    total. Those that are `first` are always included, and counted before the others."""
     order = weights if first is None else weights.masked_fill(first, torch.inf)
     index = order.argsort(-1, descending=True)
     taken = weights.double().gather(-1, index)

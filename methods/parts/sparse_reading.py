@@ -1,6 +1,6 @@
-"""A decoder's cache that keeps all keys and values, of which a new token reads some.
+"""A decoder's cache that keeps all keys and values; a new token reads some of them.
 
-Shapes: B batch, G key heads, H query heads, n tokens so far, d head size. An entry's place is its
+Shapes: B batch, G key heads, H query heads, n tokens so far, d head size. An entry's index is its
 token's number; a row's padding comes first.
 """
 
@@ -24,11 +24,11 @@ from methods.parts.kv_cache import Entries
 @dataclass(frozen=True)
 class SparseReading(CacheMethod):
     """budget   entries that a new token reads in each KV head of a layer (`parts.budget`; a share
-             is one of the prompt); all entries are kept
+             is of the prompt); all entries are kept
     several  "sparse": several new tokens at once, such as a question after the prompt, are read
              sparsely, one by one. None: exactly, as in the methods' official code
-    kernel   "native": entries are read where they are, by the kernel of methods/kernels; "torch":
-             torch copies what is read; "auto": native where it can run
+    kernel   "native": the kernel of methods/kernels reads entries in place; "torch": torch copies
+             the entries that are read; "auto": native where it can run
     """
 
     budget: Budget = 0.25
@@ -37,11 +37,11 @@ class SparseReading(CacheMethod):
     kernel_used: ClassVar[str] = ""  # type: ignore[assignment]
 
     def layer(self, index: int, prompt: Prompt) -> LayerEntries:
-        """What is kept of one layer, and read by its new tokens."""
+        """The entries of one layer, which its new tokens read."""
         raise NotImplementedError
 
     def least(self) -> int:
-        """The fewest entries that the method can do with."""
+        """The fewest entries with which the method works."""
         return 1
 
     def keeps_all(self, workload: Workload, layer: int) -> bool:
@@ -57,8 +57,8 @@ class SparseReading(CacheMethod):
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a layer is made from: keys and values [B, G, n, d]; [B] the number of each row's first
-    token; [B] the entries that a new token of the row may read."""
+    """The inputs of a layer's entries: keys and values [B, G, n, d]; [B] the number of each row's
+    first token; [B] the number of entries that a new token of the row may read."""
 
     key: Tensor
     value: Tensor
@@ -86,13 +86,14 @@ class LayerEntries(Entries):
         return [self.seen - first for first in self.first]
 
     def of_rows(self, numbers: Sequence[int]) -> Tensor | int:
-        """A number for each row, [B, 1, 1]; one where they are equal, which needs no tensor."""
+        """A number for each row, [B, 1, 1]; one int where all are equal, which needs no tensor."""
         if len(set(numbers)) == 1:
             return numbers[0]
         return torch.tensor(numbers, device=self.key.device)[:, None, None]
 
     def take(self, key: Tensor, value: Tensor) -> None:
-        """Adds the next tokens' keys and values [B, G, t, d], and to what chooses among them."""
+        """Adds the next tokens' keys and values [B, G, t, d], and updates the data that choose
+        entries."""
         self.append(key, value)
 
     def exactly(self, query: Tensor, call: AttentionCall) -> Tensor:
@@ -107,8 +108,8 @@ class LayerEntries(Entries):
         return self.exactly(query, call)
 
     def best(self, scores: Tensor, counts: Sequence[int]) -> Tensor:
-        """The places [B, S, k] of the largest scores [B, S, m], `counts` of them in each row: the
-        largest first, or in any order where all rows have k. Behind them, m."""
+        """The indices [B, S, k] of the largest scores [B, S, m], `counts` of them in each row: the
+        largest first, or in any order where all rows have k. The rest of a row is m."""
         count, most = self.of_rows(counts), max(counts)
         if isinstance(count, int):
             return scores.topk(most, sorted=False).indices  # sorting takes most of the time
@@ -116,10 +117,10 @@ class LayerEntries(Entries):
         return scores.topk(most).indices.masked_fill(behind, scores.shape[2])
 
     def attend_at(self, query: Tensor, place: Tensor, read: Tensor, scale: float) -> Tensor:
-        """Attention of the newest token to the entries at `place` that are `read`, [B, S, k], the
-        first always: query [B, S, g, d] → [B, S, g, d]. S is the number of key heads, with g query
-        heads each, or that of query heads."""
-        place = place.where(read, place[..., :1])  # what isn't read isn't touched
+        """Attention of the newest token to the entries at `place` that are `read`, [B, S, k]; the
+        first always is: query [B, S, g, d] → [B, S, g, d]. S is the number of key heads, with g
+        query heads each, or the number of query heads."""
+        place = place.where(read, place[..., :1])  # entries that aren't read aren't loaded
         key, value = self._parts[:2]
         scores = self.natively(kernels.row_scores, query, key, place)
         if isinstance(scores, str):
@@ -135,7 +136,8 @@ class LayerEntries(Entries):
         return weights.to(x.dtype) @ rows_at(x, place) if isinstance(sums, str) else sums
 
     def natively(self, function: Callable[..., Tensor | str], *given: Tensor) -> Tensor | str:
-        """What a function of `methods.kernels` returns, or why torch computes instead."""
+        """The result of a function of `methods.kernels`, or the reason why torch computes
+        instead."""
         found = kernels.ASKED if self.method.kernel == "torch" else function(*given)
         kernels.note(self.method, found)
         return found
@@ -143,7 +145,7 @@ class LayerEntries(Entries):
 
 def rows_at(x: Tensor, index: Tensor) -> Tensor:
     """The rows of x [B, G, m, d] at `index` [B, S, k], for each of G heads or of S that share them
-    → [B, S, k, d]. A copy of whole rows: `gather` takes each number by its own index."""
+    → [B, S, k, d]. Copies whole rows: `gather` needs an index for each number."""
     batch, heads, m, _ = x.shape
     first = torch.arange(0, batch * heads * m, m, device=x.device).view(batch, heads, 1)
     if index.shape[1] > heads:
@@ -152,7 +154,7 @@ def rows_at(x: Tensor, index: Tensor) -> Tensor:
 
 
 class SparselyReadCache:
-    """The cache of such a method."""
+    """The cache of a `SparseReading` method."""
 
     def __init__(self, method: SparseReading, workload: Workload) -> None:
         self.method, self.workload = method, workload

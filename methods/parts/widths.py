@@ -1,4 +1,4 @@
-"""The vectors that the native source can be compiled for, which of them this CPU has, and the
+"""The vector widths for which the native source can be compiled, those of this CPU, and the
 compiler. Imports no torch."""
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ VARIABLE = "BENCH_KERNELS"
 
 @dataclass(frozen=True)
 class Width:
-    """Vectors of one width.
+    """A vector width.
 
-    name     as `kernel_used` has it
+    name     as in `kernel_used`
     machine  `platform.machine()`
-    needs    what /proc/cpuinfo lists of such a CPU
-    flags    of the compiler
-    extras   instructions that are used where the CPU lists them, with the compiler's flag
-    bf16     the one of `extras` that multiplies bfloat16; float32 and 8-bit products run everywhere
+    needs    flags that /proc/cpuinfo lists for such a CPU
+    flags    flags of the compiler
+    extras   instructions that are used if the CPU lists them, with the compiler's flag
+    bf16     the member of `extras` that multiplies bfloat16; float32 and 8-bit products run
+             everywhere
     """
 
     name: str
@@ -91,7 +92,8 @@ def chosen() -> Width | str:
 
 
 def compiler() -> list[str] | str:
-    """The command of the C++ compiler: $CXX, or the first in PATH; or a line that there is none."""
+    """The command of the C++ compiler: $CXX, or the first in PATH; or a line with the reason if
+    there is none."""
     given = os.environ.get("CXX", "")
     names = [given] if given else ["g++", "c++", "clang++"]
     found = next((shlex.split(name) for name in names if shutil.which(shlex.split(name)[0])), None)
@@ -99,7 +101,7 @@ def compiler() -> list[str] | str:
 
 
 def cpu_flags() -> set[str]:
-    """The instruction sets that Linux lists of this CPU."""
+    """The instruction sets that Linux lists for this CPU."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

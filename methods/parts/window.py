@@ -1,5 +1,5 @@
 """Sliding-window attention with further keys that every token reads, such as those of global
-tokens: blocks of queries read three blocks of keys. Distances are counted in valid tokens."""
+tokens. Blocks of queries read three blocks of keys. Distances are counted in valid tokens."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ AT_ONCE = 16
 
 @dataclass(frozen=True)
 class GlobalTokens:
-    """The global tokens of each row, as many as the row with most has.
+    """The global tokens of each row, padded to the row with the most.
 
-    index   [B, G] int64: their places
+    index   [B, G] int64: their indices
     exists  [B, G] bool: False where a row has fewer
     """
 
@@ -52,7 +52,7 @@ class GlobalTokens:
 
 @dataclass(frozen=True)
 class FurtherKeys:
-    """Keys that every token reads beside its window.
+    """Keys that every token reads in addition to its window.
 
     key, value  [B, H, m, d]
     bias        to add to the scores of some queries, by their ranks [q] among their row's valid
@@ -65,7 +65,7 @@ class FurtherKeys:
 
     @classmethod
     def of(cls, tokens: GlobalTokens, key: Tensor, value: Tensor, call: AttentionCall) -> Self:
-        """The global tokens' own."""
+        """The keys of the global tokens."""
         key_bias = call.sequence.key_bias(key.dtype)
         far = key.new_zeros(len(key), key.shape[2]) if key_bias is None else key_bias[:, 0, 0]
         far = far.expand(len(key), -1).gather(1, tokens.index)
@@ -85,8 +85,9 @@ class FurtherKeys:
         return self.key.repeat_interleave(times, 0), self.value.repeat_interleave(times, 0)
 
     def beside(self, mask: Tensor, places: Tensor, first: int) -> Tensor:
-        """The mask [B·N, 1 or H, size, k] of blocks of queries, the first of rank `first`, at
-        `places` [B, N, size], with the bias of these keys: [B·N, 1 or H, size, k + m]"""
+        """The mask [B·N, 1 or H, size, k] of blocks of queries, the first with rank `first`, at
+        positions `places` [B, N, size], extended by the bias of these keys: [B·N, 1 or H, size, k +
+        m]"""
         batch, blocks, size = places.shape
         ranks = torch.arange(first, first + blocks * size, device=places.device)
         bias = self.bias(ranks, places.flatten(1)).to(mask.dtype)
@@ -105,13 +106,13 @@ def window_attention(
     further: FurtherKeys | None = None,
     left_out: Tensor | None = None,
 ) -> Tensor:
-    """Each token reads those at most `radius` valid tokens away but for `left_out` [B, n], and the
-    further keys, under one softmax: query, key, value [B, H, n, d] → [B, H, n, d]."""
+    """Each token reads the tokens at most `radius` valid tokens away, except `left_out` [B, n], and
+    the further keys, under one softmax: query, key, value [B, H, n, d] → [B, H, n, d]."""
     n = query.shape[2]
     lowest = torch.finfo(query.dtype).min
     blocks = Blocks.of(call.sequence, query, max(1, min(radius, n)))
     size, count = blocks.size, blocks.count.expand(len(query), -1, -1)
-    reach = 2 if call.sequence.causal else 3  # blocks of keys, from the one before on
+    reach = 2 if call.sequence.causal else 3  # blocks of keys, from the previous one on
 
     def windows(x: Tensor) -> Tensor:
         """[B, …, N, size, d] → [B, …, N, reach·size, d]"""
@@ -153,7 +154,7 @@ def window_attention(
 def global_attention(
     query: Tensor, key: Tensor, value: Tensor, call: AttentionCall, tokens: GlobalTokens
 ) -> Tensor:
-    """What the global tokens read, of all tokens: query [B, H, G, d], key and value [B, H, n, d]
+    """Attention of the global tokens to all tokens: query [B, H, G, d], key and value [B, H, n, d]
     → [B, H, G, d]."""
     mask = call.sequence.key_bias(query.dtype)
     if call.bias is not None:
@@ -170,9 +171,9 @@ def window_and_global_attention(
     radius: int,
     chosen: Tensor,
 ) -> Tensor:
-    """Each token reads its window and the global tokens, `chosen` [B, n], by the queries, keys and
-    values `local` [B, H, n, d]; a global token reads all, by those that `second` gives: the
-    queries of the global tokens [B, H, G, d], keys and values of all tokens → [B, H, n, d]."""
+    """Each token reads its window and the global tokens, `chosen` [B, n], with the queries, keys
+    and values `local` [B, H, n, d]. A global token reads all tokens with those of `second`: queries
+    of the global tokens [B, H, G, d], keys and values of all tokens → [B, H, n, d]."""
     query, key, value = local
     if not bool(chosen.any()):
         return window_attention(query, key, value, call, radius)

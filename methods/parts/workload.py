@@ -1,4 +1,4 @@
-"""What a method is asked to run with."""
+"""The model and sizes with which a method is to run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from enum import StrEnum
 
 
 class Feature(StrEnum):
-    """What the attention of a decoder may have beside exact attention: `AttentionCall` has the
-    settings."""
+    """Features that a decoder may add to exact attention; `AttentionCall` has their settings."""
 
     WINDOW = "sliding windows"
     SOFTCAP = "soft caps on scores"
@@ -17,16 +16,16 @@ class Feature(StrEnum):
 
 @dataclass(frozen=True)
 class Workload:
-    """The model, sizes and mode that a method is to run with; known before anything runs.
-    `model_attention` says what the model has in place of exact attention; "": nothing. `key_heads`
-    are the heads of keys and values; None: as many as of queries.
+    """The model, sizes and mode with which a method is to run; known before anything runs.
+    `model_attention` describes the model's attention if it isn't exact; "": it is exact.
+    `key_heads` is the number of key and value heads; None: as many as query heads.
 
-    features   of the attention in some of its layers
+    features   features of the attention in any of its layers
     window_layers  number of layers with a window of any length; if other layers have none, a method
                that ignores windows runs only in the other layers
-    rotatable  keys can be turned to other positions, by `AttentionCall.rotate`, in all layers
-    blocks     the method can run the layers (`encode`) and their sub-layers (`mix`); else it gets
-               their attention alone
+    rotatable  `AttentionCall.rotate` can move keys to other positions, in all layers
+    blocks     the method can run the layers (`encode`) and their sub-layers (`mix`); else only
+               their attention
     """
 
     length: int
@@ -47,6 +46,6 @@ class Workload:
     blocks: bool = True
 
     def bytes_per_entry(self) -> int:
-        """A key and a value in every KV head of every layer, in every row of the batch."""
+        """Bytes of a key and a value in every KV head of every layer, in every row of the batch."""
         heads = self.heads if self.key_heads is None else self.key_heads
         return 2 * self.batch * self.layers * heads * self.head_size * self.bytes_per_element

@@ -17,18 +17,18 @@ Pair = tuple[Tensor, Tensor]
 
 @lru_cache(maxsize=64)
 def rotations(size: tuple[int, ...], seed: int) -> Tensor:
-    """Normal random numbers, float64, of that size."""
+    """Normal random numbers of this size, float64."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(size, generator=generator, dtype=torch.float64)
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """The tokens of every chunk, and those that it reads, for each row and head; -1: none.
+    """The tokens of every chunk, and the tokens that it reads, for each row and head; -1: none.
 
     queries  [B, H, C, chunk]
-    keys     [B, H, C, 2 chunk], of the chunk before, cyclic, and of itself; of a single chunk only
-             itself
+    keys     [B, H, C, 2 chunk], those of the previous chunk (cyclic) and its own; a single chunk
+             has only its own
     """
 
     queries: Tensor
@@ -44,7 +44,8 @@ class Chunks:
         return cls(queries, torch.cat((queries.roll(1, 2), queries), 3))
 
     def after(self, other: Chunks) -> Chunks:
-        """The same, but that the first chunk reads the last one of `other` in place of its own."""
+        """The same chunks, but the first reads the last chunk of `other` instead of this round's
+        last."""
         if self.count == 1:
             return self
         keys = self.keys.clone()
@@ -64,25 +65,25 @@ class Chunks:
         return _gathered(x, self.keys)
 
     def pairs(self, x: Tensor) -> Pair:
-        """A number of each token [B, H, n], to be compared: [B, H, C, chunk, 1] and
-        [B, H, C, 1, 2 chunk]."""
+        """A number of each token [B, H, n], shaped for comparison: [B, H, C, chunk, 1] and [B, H,
+        C, 1, 2 chunk]."""
         return self.of_queries(x)[..., :, None], self.of_keys(x)[..., None, :]
 
     def in_bucket(self, buckets: Tensor) -> Tensor:
-        """[B, H, C, chunk, 2 chunk]: whether a round with these buckets [B, H, n] of the tokens
-        puts both tokens of a pair into one."""
+        """[B, H, C, chunk, 2 chunk]: whether both tokens of a pair are in one bucket, in a round
+        with these buckets [B, H, n]."""
         query, key = self.pairs(buckets)
         return query == key
 
     def in_reach(self, places: Tensor) -> Tensor:
-        """[B, H, C, chunk, 2 chunk]: whether a round with these chunks [B, H, n] of the tokens has
-        a pair's key in the query's chunk, or in the one before."""
+        """[B, H, C, chunk, 2 chunk]: whether a pair's key is in the query's chunk or the previous
+        one, in a round with these chunks [B, H, n]."""
         query, key = self.pairs(places)
         return (query == key) | ((query - 1) % self.count == key)
 
     def bias(self, call: AttentionCall, like: Tensor) -> Tensor:
-        """What the call adds to the scores, broadcast to [B, H, C, chunk, 2 chunk]; like: [B, H,
-        n, d]."""
+        """The call's bias on scores, broadcastable to [B, H, C, chunk, 2 chunk]; like: [B, H, n,
+        d]."""
         (batch, heads, n, _), counts = like.shape, call.sequence.log_multiplicity
         bias = like.new_zeros(())
         if counts is not None:

@@ -1,23 +1,25 @@
 """Reformer (Kitaev et al., arXiv 2001.04451): attention among tokens that hash to the same bucket.
 
 Queries and keys are one vector x, keys of length 1 (§2, "shared-QK"). h(x) = argmax [xR; -xR] for a
-random R; tokens are sorted by bucket and position and cut into chunks, and a token reads those of
-its bucket in its own chunk and the one before (§2, eqs. 4-5; cyclic), itself only where it is
-alone. Several rounds of hashing are merged in one softmax. O(n · rounds · chunk · d + n log n).
+random R; tokens are sorted by bucket and position and cut into chunks, and a token reads the tokens
+of its bucket in its own and the previous chunk (§2, eqs. 4-5; cyclic). It reads itself only if
+there is no other. Several rounds of hashing are merged in one softmax. O(n · rounds · chunk · d + n
+log n).
 
-x is the mean of query and key: for weights trained with W_q = W_k it is both; other weights become
-such a model with (W_q + W_k)/2, and need training. Scores have no scale, as in the official code.
+x is the mean of query and key: with weights trained with W_q = W_k it equals both; other weights
+become such a model with (W_q + W_k)/2, and need training. Scores have no scale, as in the official
+code.
 
 Official codes: google/trax, google-research/long-range-arena and transformers' (all Apache-2.0).
 
 Differs from official codes:
 - transformers' reads other buckets in the two chunks (`own_bucket`), counts a pair in each round
-  that shows it (`multiplicity`), and chains the rounds, so that the first chunk of each reads the
-  last one of the round before (`before_first`); its hashes change with every forward pass.
+  that contains it (`multiplicity`), and chains the rounds: the first chunk of each reads the last
+  chunk of the previous round (`before_first`); its hashes change with every forward pass.
 - LRA's multiplies scores by √d, keeps keys' lengths, masks neither padding nor the token itself,
   and always has 10 chunks, so that it is quadratic.
-- A causal sequence is refused: chunks move with later tokens, so their masks alone let an output
-  depend on them.
+- A causal sequence is refused: later tokens move chunks, so an output would depend on them in spite
+  of masks.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from methods.reformer.lsh import Chunks, rotations
 CAUSAL = "chunks of sorted tokens move with later tokens, so a causal model would see its future"
 SELF = -1e5
 """The score of a token for itself: it counts only where there is no other."""
-DRAWN = 1_000_003  # seeds of layers are this far apart
+DRAWN = 1_000_003  # the seeds of two layers differ by this
 
 
 @dataclass(frozen=True)
@@ -48,13 +50,13 @@ class Reformer(Method):
 
     chunk         tokens in a chunk
     rounds        of hashing
-    buckets       an even number; None: 2 · ⌈n / chunk⌉, so that a chunk holds two (§2)
-    own_bucket    whether tokens of other buckets in the two chunks are not read
-    multiplicity  a pair that several rounds show counts "once" (the paper's), or is "counted"
-    before_first  the chunk before the first one of a round: the last one of the "same" round, or of
-                  the "previous" one, the first round's being the last. Buckets of two rounds can't
-                  be compared: "previous" needs own_bucket=false and multiplicity=counted
-    seed          of the hashes, drawn for each layer, head and round
+    buckets       an even number; None: 2 · ⌈n / chunk⌉, two for each chunk (§2)
+    own_bucket    whether only tokens of the same bucket are read in the two chunks
+    multiplicity  a pair in several rounds counts "once" (the paper's), or is "counted" each time
+    before_first  the chunk before a round's first one: the last chunk of the "same" or of the
+                  "previous" round, which for the first round is the last one. Buckets of two rounds
+                  can't be compared: "previous" needs own_bucket=false and multiplicity=counted
+    seed          seed of the hashes, drawn for each layer, head and round
 
     No attention dropout. Raises Unsupported for a causal sequence.
     """
@@ -104,7 +106,7 @@ class Reformer(Method):
         x, n, chunk = (q + k) / 2, query.shape[2], min(self.chunk, query.shape[2])
         buckets = self.hashes(x, call.layer)
         orders = (buckets * n + torch.arange(n, device=x.device)).argsort(-1)
-        ranks = orders.argsort(-1)  # of each token in that order
+        ranks = orders.argsort(-1)  # rank of each token in that order
         merged: Partial | None = None
         rounds = [Chunks.of(order, chunk) for order in orders]
         if self.before_first == "previous":
@@ -129,8 +131,8 @@ class Reformer(Method):
         return merged.output.to(query.dtype)
 
     def _times(self, chunks: Chunks, buckets: Tensor, places: Tensor) -> Tensor:
-        """[B, H, C, chunk, 2 chunk] float32: how many rounds, by their buckets and chunks of the
-        tokens [rounds, B, H, n], show a pair; at least 1."""
+        """[B, H, C, chunk, 2 chunk] float32: how many rounds contain a pair, by their buckets and
+        chunks of the tokens [rounds, B, H, n]; at least 1."""
         times = torch.zeros((), device=buckets.device)
         for bucket, place in zip(buckets.int(), places.int(), strict=True):
             shown = chunks.in_reach(place)

@@ -1,6 +1,6 @@
-"""VCC (arXiv 2305.04241) with a supervised selection of blocks. The selection itself has no
-gradient, and a small model trained without one leaves the blocks that hold the answers among the
-coarse ones. (The official code gets a gradient by scaling the states of the selected blocks.)
+"""VCC (arXiv 2305.04241) with a supervised selection of blocks. The selection has no gradient, and
+a small model trained without one doesn't learn to select the blocks that hold the answers. (The
+official code gets a gradient by scaling the states of the selected blocks.)
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from methods.vcc.vcc import VCC
 class BlockSupervisedVCC(VCC):
     """VCC that also computes a loss for the blocks that should be selected.
 
-    needed  [c, 2] int64: a row, and the place in it of a token that is not VIP; None: no loss
-    missed  for each compressed layer the mean of -log of the share that the block of such a token
-            has of what blocks are ranked by: see `selection.log_shares`
+    needed  [c, 2] int64: a row, and the index in it of a token that is not VIP; None: no loss
+    missed  for each compressed layer, the mean of -log of the share of importance of the blocks
+            with these tokens: see `selection.log_shares`
     """
 
     needed: Tensor | None = None

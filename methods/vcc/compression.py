@@ -1,4 +1,4 @@
-"""One layer of VCC (arXiv 2305.04241, §3): it reads fine blocks token by token, coarse ones as
+"""One layer of VCC (arXiv 2305.04241, §3): it reads fine blocks token by token, coarse blocks as
 their means, and the VIP tokens."""
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def compressed_layer(
     h: int,
     renormalise: bool,
 ) -> Tensor:
-    """The VIP tokens [B, n_p, D] after the layer; the tree takes up the other tokens (eq. 7).
-    `vip_facts` [B, n_p, 2]: see `Tree`."""
+    """The VIP tokens [B, n_p, D] after the layer; the tree is updated with the other tokens (eq.
+    7). `vip_facts` [B, n_p, 2]: see `Tree`."""
     fine, coarse = ranking.blocks[:, :h], ranking.blocks[:, h:]
     rms = root_mean_square(vips, vip_facts) if renormalise else None
     states = torch.cat((tree.leaves(fine, rms), tree.means(coarse), vips), 1)
@@ -44,8 +44,9 @@ def compressed_layer(
 
 def straight_through(shares: Tensor, h: int, sizes: list[int]) -> Tensor:
     """[B, r, 1], all 1, for the fine tokens, the means and the VIP tokens, of which there are
-    `sizes`. Their gradients are those of a block's share s, and of 1 - s for a mean: a token counts
-    that much as a key, and a layer changes it that much (official: straight-through estimators)."""
+    `sizes`. Their gradients are those of a block's share s, and of 1 - s for a mean, as if a token
+    counted s times as a key and a layer changed it s times as much (official: straight-through
+    estimators)."""
     gradient = shares - shares.detach()
     fine = 1 + gradient[:, :h]
     if h:
@@ -55,7 +56,7 @@ def straight_through(shares: Tensor, h: int, sizes: list[int]) -> Tensor:
 
 
 def root_mean_square(tokens: Tensor, facts: Tensor) -> Tensor:
-    """tokens [B, j, D] with facts [B, j, 2] → [B], over the tokens that are there."""
+    """tokens [B, j, D] with facts [B, j, 2] → [B], over the tokens that exist."""
     there = (facts[..., 1:] > 0).to(tokens.dtype)
     total = (tokens.square().mean(-1, keepdim=True) * there).sum((1, 2))
     return (total / there.sum((1, 2)).clamp(min=1)).sqrt()

@@ -1,4 +1,4 @@
-"""The plain layers that VCC begins with, which run on segments (arXiv 2305.04241, §4)."""
+"""VCC's first, plain layers, which run on segments (arXiv 2305.04241, §4)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch.nn.functional import pad
 
 from methods.base import Layer, SequenceInfo
 
-GROUP_TOKENS = 4096  # tokens of the segments that run at once: more only costs memory
+GROUP_TOKENS = 4096  # tokens of segments that run at once; more would only cost memory
 
 
 def in_segments(layers: Sequence[Layer], hidden: Tensor, info: SequenceInfo, size: int) -> Tensor:
-    """hidden [B, n, D], padding at the end → the same after layers in which each token attends
-    to its segment of `size` tokens alone. `info` has positions; its VIP marks are not used."""
+    """hidden [B, n, D], padding at the end → the same after layers in which each token attends only
+    to its segment of `size` tokens. `info` has positions; its VIP marks are not used."""
     batch, n, width = hidden.shape
     if not layers:
         return hidden

@@ -18,7 +18,7 @@ Selection = Literal["attention", "unnormalised"]
 @dataclass(frozen=True)
 class Ranking:
     """The blocks of each row, [B, blocks], most important first; `shares`, in this order, are each
-    block's share of all importance, with a gradient, or None where nothing is learned."""
+    block's share of all importance, with a gradient; None if nothing is learned."""
 
     blocks: Tensor
     shares: Tensor | None
@@ -28,8 +28,8 @@ def log_shares(
     layer: Layer, vips: Tensor, votes: Tensor, tree: Tree, selection: Selection
 ) -> Tensor:
     """[B, blocks]: the logarithm of each block's share of all importance, very low for a block of
-    padding. `vips` [B, n_p, D] are the tokens in VIP seats, `votes` [B, n_p, 2] their positions,
-    with 1 for those that are VIP (see `Order`)."""
+    padding. `vips` [B, n_p, D] are the tokens in VIP seats, `votes` [B, n_p, 2] their positions and
+    1 for VIP tokens (see `Order`)."""
     facts, means = tree.mean_facts(tree.blocks), tree.means(tree.blocks)
     scores = layer.scores(vips, sequence_info(votes), means, sequence_info(facts)).float()
     lowest = torch.finfo(scores.dtype).min
@@ -49,8 +49,8 @@ def rank_blocks(
     explore: float,
     learns: bool,
 ) -> Ranking:
-    """The blocks in the order of their shares (`log_shares`), or of random numbers, which training
-    draws for a row with probability `explore`."""
+    """The blocks in the order of their shares (`log_shares`). In training, a row gets a random
+    order with probability `explore`."""
     with torch.set_grad_enabled(learns):
         shares = log_shares(layer, vips, votes, tree, selection)
     importance = shares.detach()
@@ -58,7 +58,7 @@ def rank_blocks(
         drawn = torch.rand_like(importance[:, :1]) < explore
         importance = torch.where(drawn, torch.rand_like(importance), importance)
     importance = importance.masked_fill(tree.mean_facts(tree.blocks)[..., 1] == 0, -math.inf)
-    # Sorting n/k numbers costs nothing beside a layer; stable, so that ties within a row do not
-    # depend on the rest of the batch.
+    # Sorting n/k numbers costs little compared with a layer; stable, so that ties within a row do
+    # not depend on the rest of the batch.
     best = importance.argsort(dim=1, descending=True, stable=True)
     return Ranking(tree.blocks.gather(1, best), shares.gather(1, best).exp() if learns else None)

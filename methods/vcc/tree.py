@@ -16,16 +16,16 @@ Rounding = Literal["up", "even"]
 
 
 class Order:
-    """VIP tokens first, then the other valid ones (eq. 6); padding is left out.
+    """VIP tokens first, then the other valid tokens (eq. 6); padding is left out.
 
-    All rows have n_p seats for VIP tokens, then `blocks` of k, as many as the longest row needs.
+    All rows have n_p seats for VIP tokens, then `blocks` blocks of k, enough for the longest row.
     """
 
     def __init__(self, info: SequenceInfo, k: int, filled_seats: int = 0) -> None:
         """info: positions [B, n], `valid` and `vip`. A row with fewer VIP tokens than
-        `filled_seats` gives the spare ones to its first other tokens. `facts` [B, n, 2]: see Tree;
-        in `votes` only VIP tokens count. Raises ValueError for a row with tokens, and no VIP among
-        them."""
+        `filled_seats` gives the spare seats to its first other tokens. `facts` [B, n, 2]: see Tree;
+        in `votes` only VIP tokens count. Raises ValueError for a row whose tokens include no VIP
+        token."""
         assert info.positions is not None
         batch, n = info.positions.shape
         every = torch.ones_like(info.positions, dtype=torch.bool)
@@ -44,7 +44,7 @@ class Order:
         self.blocks = math.ceil(int(others.sum(1).max()) / k)
         slots = self.n_p + k * self.blocks
         slot = torch.where(seated, seated.cumsum(1), self.n_p + others.cumsum(1)) - 1
-        slot = slot.masked_fill(~valid, slots)  # one more slot, for the padding
+        slot = slot.masked_fill(~valid, slots)  # the last slot is for padding
         tokens = torch.arange(n, device=valid.device).expand(batch, n)
         source = tokens.new_full((batch, slots + 1), -1).scatter_(1, slot, tokens)[:, :-1]
         self._block_slot = (slot.clamp(max=slots - 1) - self.n_p).clamp(min=0)
@@ -63,7 +63,7 @@ class Order:
         return vips, others
 
     def inverse(self, vips: Tensor, others: Tensor) -> Tensor:
-        """The inverse of split; any numbers at padding."""
+        """The inverse of split; values at padding are arbitrary."""
         output = gather_rows(others, self._block_slot)
         batch, n, width = output.shape
         filled = self._filled[:, : self.n_p]
@@ -75,11 +75,12 @@ class Order:
 
 class Tree:
     """T(C) with two levels (§3.4): the means of blocks, and token - mean for each token (eq. 15,
-    with the sign that one pass over the tokens' memory gives).
+    with the sign that allows one pass over memory).
 
-    `blocks` [B, blocks] are the ids of each row's blocks, as the other methods take them.
-    Facts [B, …, 2] int64 are a token's position and how many tokens it stands for, 0 at padding.
-    No backward pass needs earlier contents of the tree, so it is updated in place in training too.
+    `blocks` [B, blocks] are the ids of each row's blocks, the argument of the other methods. Facts
+    [B, …, 2] int64 are a token's position and the number of tokens that it represents, 0 at
+    padding. No backward pass needs earlier contents of the tree, so it is updated in place in
+    training too.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class Tree:
         position, filled = self._leaf_facts.unbind(-1)
         count = filled.sum(1)
         some = count.clamp(min=1)
-        # Of halves that go up, distances stay the same when all positions shift.
+        # Halves are rounded up, so that distances stay the same when all positions shift.
         total = (position * filled).sum(1)
         middle = (2 * total + some) // (2 * some)
         if rounding == "even":
@@ -128,7 +129,7 @@ class Tree:
         return leaves.flatten(1, 2)
 
     def into_tokens(self) -> Tensor:
-        """[B, blocks·k, D]: all leaves, in order, in the tree's own memory: call it last."""
+        """[B, blocks·k, D]: all leaves in order. It overwrites the tree's memory: call it last."""
         tokens = self._offset.add_(self._mean[:, None])
         return tokens.view(len(self.blocks), -1, tokens.shape[-1])
 
@@ -141,8 +142,8 @@ class Tree:
         return self._leaf_facts[blocks].flatten(1, 2)
 
     def update(self, fine: Tensor, leaves: Tensor, coarse: Tensor, means: Tensor) -> None:
-        """New tokens [B, f·k, D] of fine blocks [B, f], new means [B, c, D] of coarse ones [B, c],
-        whose tokens follow with their offsets unchanged (eq. 18)."""
+        """New tokens [B, f·k, D] of fine blocks [B, f], new means [B, c, D] of coarse blocks [B,
+        c], whose tokens keep their offsets (eq. 18)."""
         index = fine.flatten()
         leaves = leaves.reshape(-1, *self._offset.shape[1:])
         mean = self._average(self._share.index_select(0, index), leaves)

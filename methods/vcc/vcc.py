@@ -1,10 +1,10 @@
 """VCC: VIP-token centric compression (Zeng et al., arXiv 2305.04241).
 
-The query's tokens (VIP) stay whole. Of the rest, each layer gets the h blocks of k tokens that its
-VIP tokens attend to most token by token (fine), and every other block as its mean (coarse), which
-counts as often as the block has tokens. The layer itself is the ordinary one, on r ≪ n tokens.
-What a layer adds to a mean it adds to all tokens of the block (eq. 17), so a tree of means and
-offsets holds the whole sequence, and a layer touches only r of its nodes (§3.4).
+The query's tokens (VIP) stay whole. The rest is cut into blocks of k tokens. Each layer reads the h
+blocks to which its VIP tokens attend most token by token (fine), and every other block as its mean
+(coarse), which counts as often as the block has tokens. The layer is unchanged and runs on r ≪ n
+tokens. A layer's change of a mean is also added to all tokens of the block (eq. 17), so a tree of
+means and offsets holds the whole sequence, and a layer updates only r of its nodes (§3.4).
 
 Official code: mlpen/VCC (Apache-2.0).
 """
@@ -36,28 +36,28 @@ class VCC(DenseAttention):
     layers is exact, by a choice of kernel.
 
     k             tokens in a block
-    h             blocks that a layer gets token by token; as many as there are, or more, is exact
-    segment       tokens in a segment of the plain layers; segments do not see one another
-    plain_layers  layers before compression; None: a third, but beyond 4 a quarter (the paper has 4
-                  of 12 and 6 of 24)
+    h             blocks that a layer reads token by token; exact if there are at most h blocks
+    segment       tokens in a segment of the plain layers; segments don't attend to each other
+    plain_layers  layers before compression; None: a third, or above 4 a quarter (the paper has 4 of
+                  12 and 6 of 24)
     n_p           most VIP tokens that a row may have; None: any number
-    multiplicity  how often a mean counts as a key: its valid tokens, or "k", padding or not, as
-                  in the official code
-    selection     what makes a block important: the "attention" that it gets from VIP tokens, a
-                  softmax over blocks, averaged over heads and VIP tokens (§3.3), or eq. 53 as it
-                  is printed: exp(score) "unnormalised" (§2 drops the softmax's normalisation to
-                  simplify notation), summed over both
-    explore       probability that a row's blocks are drawn at random, with gradients on only
+    multiplicity  how often a mean counts as a key: the number of its valid tokens, or "k", as in
+                  the official code
+    selection     importance of a block: the "attention" that it gets from VIP tokens, a softmax
+                  over blocks, averaged over heads and VIP tokens (§3.3), or, as in eq. 53,
+                  exp(score) "unnormalised" (§2 drops the softmax's normalisation to simplify
+                  notation), summed over both
+    explore       probability that a row's blocks are drawn at random, only with gradients on
                   (official: 0.1)
     straight_through  with gradients on, the importance of a block gets a gradient too (official:
                   true; the paper's selection has none): see `compression.straight_through`
-    rounding      of a mean position between two: "up", or to "even" (official)
+    rounding      rounding of a mean position halfway between two: "up", or to "even" (official)
     filled_seats  with n_p: a row's spare seats hold its first other tokens (official: true)
-    renormalise   tokens that were read as part of a mean get the root mean square of the row's VIP
-                  tokens when they are read again, and at the end: for post-norm encoders
+    renormalise   for post-norm encoders: tokens that were read as part of a mean are scaled to the
+                  root mean square of the row's VIP tokens when they are read again, and at the end
 
-    What differs from the official code is listed in methods/vcc/__init__.py.
-    Padding comes out as zeros. Raises ValueError for a row with no VIP token, or more than n_p.
+    methods/vcc/__init__.py lists the differences from the official code. Padding comes out as
+    zeros. Raises ValueError for a row with no VIP token, or with more than n_p.
     """
 
     k: Positive = 16
@@ -101,7 +101,7 @@ class VCC(DenseAttention):
         return replace(self, k=4, h=3, segment=16)
 
     def state_bytes(self, workload: Workload) -> int:
-        """The tree (§3.4), and q, k, v and the output of the layer with most tokens: r (§3), or
+        """The tree (§3.4), and q, k, v and the output of the layer with the most tokens: r (§3), or
         one group of segments."""
         n, batch = workload.length, workload.batch
         blocks = math.ceil(n / self.k)
@@ -121,7 +121,7 @@ class VCC(DenseAttention):
         order = Order(info, self.k, (self.n_p or 0) if self.filled_seats else 0)
         if self.n_p is not None and order.n_p > self.n_p:
             raise ValueError(f"vcc: a row has {order.n_p} VIP tokens; n_p allows {self.n_p}")
-        if order.blocks <= self.h:  # all would be fine, in every layer
+        if order.blocks <= self.h:  # every block would be fine, in every layer
             return super().encode(layers, hidden, info)
         vips, tokens = order.split(hidden)
         vip_facts, facts = order.split(order.facts)

@@ -1,1 +1,2 @@
-"""Plots of stored rows: one file a kind of figure, one file of style. `bench plot` draws them."""
+"""Plots of stored rows: one file for each kind of figure, one file of style. `bench plot` draws
+them."""

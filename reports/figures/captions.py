@@ -1,4 +1,4 @@
-"""What panels are called."""
+"""Titles, facts and legends of panels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WEIGHTS = {
 
 
 def title(panel: pd.DataFrame, *more: str) -> list[str]:
-    """Task and model; with "length", that too."""
+    """Task and model; with "length", also the length."""
     cell = panel.iloc[0]
     words = [str(cell["task"]), str(cell["model"])]
     return [*words, f"{int(cell['length']):,}\xa0tokens"] if "length" in more else words
@@ -38,13 +38,13 @@ def title(panel: pd.DataFrame, *more: str) -> list[str]:
 def panel(
     cells: pd.DataFrame, paint: Callable[[Axes], Sequence[sheet.Label]], *more: str
 ) -> sheet.Panel:
-    """A panel under its title and facts; with "scores", how these compare is one of them."""
+    """A panel with its title and facts; with "scores", the weights of the scores are a fact too."""
     words = [*facts(cells), *(scores(cells) if "scores" in more else ())]
     return sheet.Panel(title(cells, *more), words, paint)
 
 
 def facts(panel: pd.DataFrame) -> list[str]:
-    """Number format, where weights and rows come from, and the machine."""
+    """Number format, sources of weights and rows, and the machine."""
     cell = panel.iloc[0]
     on_cpu = cell["device"] == "cpu"
     words = [f"{cell['device']} {cell['dtype']}"]
@@ -76,7 +76,7 @@ def _machine(panel: pd.DataFrame) -> str:
 
 
 def scores(panel: pd.DataFrame) -> list[str]:
-    """With which weights the scores of methods and of vanilla were measured."""
+    """The weights with which the scores of methods and of vanilla were measured."""
     scored = panel[panel["value"].notna()]
     methods = scored[scored["method"] != VANILLA]
     if methods.empty or len(methods) == len(scored):
@@ -106,7 +106,7 @@ def quality(panel: pd.DataFrame) -> str:
 
 
 def percent(panel: pd.DataFrame) -> bool:
-    """Whether the main metric is one of 0 to 100."""
+    """Whether the main metric is in 0…100."""
     low = panel["higher_is_better"].eq(False).any()
     return not low and bool(1.5 < panel["value"].abs().max() <= 100.5)
 
@@ -116,8 +116,8 @@ def legend(
     panels: Iterable[pd.DataFrame],
     foremost: Sequence[Collection[str]] | None = None,
 ) -> list[sheet.LegendEntry]:
-    """The methods of the panels, in their order. Those that are not among the foremost of the rows,
-    or of their panel (one set for each), have one entry."""
+    """The methods of the panels, in the order of legends. Methods outside the foremost ones of the
+    rows, or of their panel (one set for each), share one entry."""
     drawn = [set(panel["method"]) for panel in panels]
     every = {base_name(name) for names in drawn for name in names}
     of_panel = foremost or [every if rows.foremost is None else rows.foremost] * len(drawn)

@@ -1,4 +1,4 @@
-"""The kinds of figure: each module of reports/figures/kinds registers what it draws."""
+"""The kinds of figure: each module of reports/figures/kinds registers its figures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ Draw = Callable[[FigureRows, int], Plot | None]
 
 
 class Figure(NamedTuple):
-    """`shows` and `needs` are for help and messages: what it shows, and which rows it needs."""
+    """`shows` and `needs` are for help and messages: the contents of the figure, and the rows it
+    needs."""
 
     draw: Draw
     shows: str
@@ -39,7 +40,7 @@ def figure(name: str, shows: str, needs: str) -> Callable[[Draw], Draw]:
 
 @cache
 def figures() -> dict[str, Figure]:
-    """Name → figure, of all modules in reports/figures/kinds; those of papers come last."""
+    """Name → figure, from all modules in reports/figures/kinds; figures of papers come last."""
     for module in pkgutil.iter_modules(kinds.__path__):
         importlib.import_module(f"{kinds.__name__}.{module.name}")
     return dict(sorted(_registered.items(), key=lambda item: (item[0][-1].isdigit(), item[0])))

@@ -1,4 +1,4 @@
-"""Rows in the form that plots need: one line a cell, vanilla included, grouped by setting."""
+"""Rows in the form for plots: one line for each cell, including vanilla, grouped by setting."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ Panel = pd.DataFrame
 
 @dataclass(frozen=True)
 class FigureRows:
-    """The cells of a folder, each once: `cells` has a line for each, newest first, with the
-    columns of CELL and FIGURES, `peak_bytes`, `status`, and `failed` (how the cell ended that has
-    no figure). `names` are all methods of the folder, also those that a filter left out; `oracles`
-    are those among them that show a ceiling and compete with none. `foremost` are the methods that
-    have their own look, None for all."""
+    """The cells of a folder, each once: `cells` has a line for each, newest first, with the columns
+    of CELL and FIGURES, `peak_bytes`, `status`, and `failed` (how a cell without figures ended).
+    `names` are all methods of the folder, also those that a filter left out; `oracles` are the
+    methods among them that show a ceiling and aren't compared. `foremost` are the methods with
+    their own look; None: all."""
 
     folder: Path
     cells: pd.DataFrame
@@ -92,8 +92,8 @@ class FigureRows:
         return found | {name: style.OTHERS._replace(rank=found[name].rank) for name in others}
 
     def emphasised(self, panels: Iterable[Panel]) -> FigureRows:
-        """The same cells, where the methods with most cells in the panels, and vanilla, have their
-        own look and the others share one."""
+        """The same cells; vanilla and the methods with the most cells in the panels have their own
+        look, and the others share one."""
         counts: Counter[str] = Counter({VANILLA: len(self.cells)})
         for panel in panels:
             counts.update(map(base_name, panel["method"]))
@@ -115,14 +115,15 @@ class FigureRows:
         apart: str | None = None,
         of: Sequence[str] = (),
     ) -> Settings:
-        """The cells of each setting (and value of the columns `more`), those of most methods
-        first. With `having`, only settings with two such cells or more; with `apart` too, with two
-        values or more of that column among them, in one group `of` columns."""
+        """The cells of each setting (and value of the columns `more`), settings with the most
+        methods first. With `having`, only settings with at least two such cells; with `apart` too,
+        only those in which these cells have at least two values of that column in one group `of`
+        columns."""
         by = [*SETTING, *more]
         cells = self.cells.assign(
             setting=self.cells.groupby(by, dropna=False, sort=True, observed=True).ngroup()
         )
-        # By whole columns: of many thousand settings few are drawn.
+        # With whole columns, since few of many thousand settings are drawn.
         if having is not None:
             some = cells[having]
             if apart is None:
@@ -139,7 +140,7 @@ class FigureRows:
         return Settings(cells.drop(columns="setting"), heads, [indices[i] for i in order])
 
     def arms(self, panel: Panel) -> Iterator[tuple[str, str, Panel]]:
-        """(method, the parameters that tell its variants apart, cells) in the order of legends."""
+        """(method, the parameters that distinguish its variants, cells) in the order of legends."""
         by = ["method", "method_params"]
         groups: dict[Any, Panel] = dict(iter(panel.groupby(by, sort=False)))
         for name in sorted(set(panel["method"]), key=lambda name: self.looks[name].rank):
@@ -149,8 +150,8 @@ class FigureRows:
 
 
 class Settings(Sequence[Panel]):
-    """Panels that are cut out when they are asked for: of many thousands few are drawn. `heads` has
-    a line for each, with what its cells share and how many methods it has."""
+    """Panels that are selected on access, since few of many thousands are drawn. `heads` has a line
+    for each, with the values that its cells share and its number of methods."""
 
     def __init__(self, cells: pd.DataFrame, heads: pd.DataFrame, where: list[Any]) -> None:
         self.cells, self.heads, self.where = cells, heads, where
@@ -170,8 +171,8 @@ class Settings(Sequence[Panel]):
 
 
 def spread(panels: Settings, most: int) -> list[Panel]:
-    """Of each setting the length with most methods (the longest of several), then of each the
-    second, until there are enough; in the order of settings and lengths."""
+    """For each setting the length with the most methods (the longest of several), then for each the
+    second such length, until there are enough; in the order of settings and lengths."""
     heads = panels.heads
     settings = list(zip(*(heads[name].map(str) for name in SETTING), strict=True))
     lengths, methods = heads["length"].to_list(), heads["methods"].to_list()
@@ -207,9 +208,9 @@ def _sortable(value: Any) -> tuple[int, float, str]:
 
 
 def load(folder: Path, words: Sequence[str] = ()) -> FigureRows:
-    """The cells of a folder that fit the words (as `bench results` takes them).
+    """The cells of a folder that match the words (filters as in `bench results`).
 
-    Raises RequestError when there are none, saying how to make some.
+    Raises RequestError if there are none, with a command that makes some.
     """
     how = "make some: bench run -m method=vanilla,vcc length=1024,4096"
     if not folder.exists():
@@ -217,7 +218,7 @@ def load(folder: Path, words: Sequence[str] = ()) -> FigureRows:
     store = Store(folder)
     wanted = named(words)
     frame: pd.DataFrame = store.rows(READ).to_pandas()
-    # As plain objects, words lie together in one block: choosing lines takes a tenth of the time.
+    # As plain objects, texts are in one block: selecting lines takes a tenth of the time.
     frame = frame.astype(
         {name: object for name in READ if COLUMNS[name].type in ("string", "json")}
     )
@@ -248,8 +249,8 @@ def load(folder: Path, words: Sequence[str] = ()) -> FigureRows:
 
 
 def cells(frame: pd.DataFrame) -> pd.DataFrame:
-    """One line a cell, from rows: the values of its newest ok row; missing ones come from older
-    rows and, for vanilla, from the rows of other methods."""
+    """One line for each cell, from rows: the values of its newest ok row. Missing values come from
+    older rows and, for vanilla, from the rows of other methods."""
     frame = frame.dropna(subset=["method", "task", "length"])
     method_params = frame["method_params"].fillna("{}")
     bad = ~frame["status"].eq("ok")
@@ -298,7 +299,7 @@ _KEPT = ("metric", "higher_is_better", "cpu_model", "gpu_name", "instruction_set
 
 
 def _newest(frame: pd.DataFrame) -> pd.Series[int]:
-    """A rank by time, in which an attempt isn't older than those before it at the same cell (as in
+    """A rank by time, in which an attempt isn't older than earlier attempts at the same cell (as in
     bench.rows.query.oldest_first)."""
     times = pd.Series(pd.factorize(frame["created_utc"], sort=True)[0], frame.index)
     attempts = pd.DataFrame({"attempt": frame["attempt"].fillna(1), "time": times})
@@ -307,13 +308,14 @@ def _newest(frame: pd.DataFrame) -> pd.Series[int]:
 
 
 def _vanilla_params(frame: pd.DataFrame) -> str:
-    """The parameters of the vanilla that others are paired with: those its own rows have most."""
+    """The parameters of the vanilla with which methods are paired: the most frequent of its
+    rows."""
     own = frame.loc[frame["method"] == VANILLA, "method_params"]
     return str(own.mode().iloc[0]) if len(own) else "{}"
 
 
 def failures(panel: pd.DataFrame, cost: str) -> pd.DataFrame:
-    """The cells that ended before their cost, a column, was known."""
+    """The cells that ended before their cost (a column) was known."""
     return panel[panel["failed"].notna() & panel[cost].isna()]
 
 
@@ -323,7 +325,7 @@ def records(panel: pd.DataFrame) -> Iterator[Any]:
 
 
 def interval(cell: Any, value: str, lo: str, hi: str) -> Interval:
-    """A figure of one cell; infinite ends where it has no interval."""
+    """A figure of one cell; its ends are infinite if it has no interval."""
     ends = [getattr(cell, name) for name in (value, lo, hi)]
     low, high = (
         e if pd.notna(e) else s * float("inf") for e, s in zip(ends[1:], (-1, 1), strict=True)

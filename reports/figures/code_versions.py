@@ -1,4 +1,4 @@
-"""Rows of which code a figure is drawn from."""
+"""The code versions of the rows from which a figure is drawn."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from bench.request import plugins
 
 
 def of_newest_code(frame: pd.DataFrame, setting: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
-    """For each method in each setting the rows of its newest code there, so that no mean and no
-    curve mixes two versions, and a warning for each method with older rows. Versions are compared
-    among rows of the same composition: a method with another method within it, such as snapkv with
+    """For each method in each setting, the rows of its newest code, so that no mean or curve mixes
+    two versions; and a warning for each method with older rows. Versions are compared among rows of
+    the same composition: a method that contains another method, such as snapkv with
     prefill=vertical_slash, has the code of both."""
     older = _older(frame, setting)
     left_out = frame.loc[older, "method"].value_counts().sort_index()
@@ -33,15 +33,16 @@ def of_newest_code(frame: pd.DataFrame, setting: Sequence[str]) -> tuple[pd.Data
 
 @functools.lru_cache(maxsize=4096)
 def _composition(params: str) -> str:
-    """The code that a method's version covers besides its own, from its parameters (JSON): the
-    methods within it and the module that it runs."""
+    """The code that a method's version covers in addition to its own, from its parameters (JSON):
+    the methods that it contains and the module that it runs."""
     values = json.loads(params)
     within = [value["target"] for value in values.values() if plugins.is_part(value)]
     return json.dumps([sorted(within), values.get(plugins.MODULE)])
 
 
 def _older(frame: pd.DataFrame, by: Sequence[str]) -> pd.Series[bool]:
-    """Which rows are of older code than the newest row of their method and of these columns."""
+    """Which rows have older code than the newest row with the same method and the same `by`
+    columns."""
     known = frame["method_version"].notna()
     ordered = frame[known].sort_values("created_utc", kind="stable")
     composition = ordered["method_params"].map(_composition, na_action="ignore")

@@ -1,5 +1,5 @@
-"""Figures that the papers print, as ratios to their vanilla: the only ones that can stand beside a
-measurement of another machine."""
+"""Figures that the papers print, as ratios to their vanilla: only these can be compared with
+measurements on another machine."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from reports.papers.definitions import load_definitions
 
 
 class PublishedRatio(NamedTuple):
-    """A printed number over its vanilla's; `length` is None where none is stated. `label` is the
-    name in figures of the rows that measure its method here."""
+    """A printed number divided by its vanilla's; `length` is None if it isn't stated. `label` is
+    the name in figures of the rows that measure its method here."""
 
     method: str
     label: str
@@ -25,7 +25,8 @@ class PublishedRatio(NamedTuple):
 
 
 def ratios(paper: str, table: str, metric: str, base: str = "vanilla") -> Iterator[PublishedRatio]:
-    """The cells of a table, each divided by `base`'s of the same task, size and length."""
+    """The cells of a table, each divided by the cell of `base` with the same task, size and
+    length."""
     methods = load_definitions([paper])[0].methods
     cells = [c for c in printed.load_printed(paper) if (c.table, c.metric) == (table, metric)]
     bases = {(c.task, c.model_size, c.length): c.value for c in cells if c.method == base}

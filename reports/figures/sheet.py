@@ -1,4 +1,4 @@
-"""One plot as a sheet of panels: their grid at either width, legends beneath, files."""
+"""One plot as a sheet of panels: their grid at both widths, the legend below, and files."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ Label = tuple[str, float, float]
 
 
 class Own(str):
-    """A fact that each panel prints, also where all panels share it."""
+    """A fact that each panel prints, even if all panels share it."""
 
 
 @dataclass
 class Panel:
-    """One pair of axes: the words of its title, the facts of a second, smaller line, what
-    paints it, and a table beneath it, line by line, whose first line is its head. What all panels
-    of a plot have in common is printed once, beneath them, except `Own` facts. Painting gives the
+    """One pair of axes: the parts of its title, the facts of a second, smaller line, the function
+    that draws it, and a table below it, line by line, the first of which is its head. Facts that
+    all panels of a plot share are printed once, below them, except `Own` facts. Drawing returns the
     labels of points, which are placed when the axes have their size."""
 
     title: Sequence[str]
@@ -49,8 +49,9 @@ class Panel:
 
 @dataclass
 class Plot:
-    """Panels, `across` side by side at full width (half of them at column width), the legend they
-    share, and small print. `left_out` are panels that a wider choice would have drawn."""
+    """Panels, `across` of them side by side at full width (half as many at column width), their
+    shared legend, and small print. `left_out` counts panels that a larger limit would have
+    drawn."""
 
     panels: list[Panel]
     across: int = 2
@@ -61,15 +62,15 @@ class Plot:
 
 
 def save(plot: Plot, name: str, out: Path, formats: Iterable[str], width: str) -> list[Path]:
-    """Write the plot as `out/name.FORMAT` and give the files. Raises RequestError where one can't
-    be written or replaced."""
+    """Write the plot as `out/name.FORMAT` and return the files. Raises RequestError for a file that
+    can't be written or replaced."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     files = {form: out / f"{name}.{form}" for form in formats}
     check_own(*files.values())
-    # A name in a script that the font lacks is drawn as boxes: no reason to talk about it.
+    # A name in a script that the font lacks is drawn as boxes, without a warning.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     with matplotlib.rc_context(rc=cast(Any, style.RC)), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")
@@ -77,7 +78,7 @@ def save(plot: Plot, name: str, out: Path, formats: Iterable[str], width: str) -
         FigureCanvasAgg(figure)
         labels = _compose(plot, figure, width)
         figure.draw_without_rendering()
-        figure.set_layout_engine(None)  # placed once, not for each format again
+        figure.set_layout_engine(None)  # placed once for all formats
         for axes, texts in labels:
             _place(axes, texts)
         for form, path in files.items():
@@ -92,7 +93,7 @@ def _compose(plot: Plot, figure: Figure, width: str) -> list[tuple[Axes, Sequenc
 
     across = plot.across if width == "full" else max(1, plot.across // 2)
     full = style.WIDTHS[width]
-    if len(plot.panels) < across:  # few panels aren't stretched over the width of more
+    if len(plot.panels) < across:  # few panels aren't stretched to the full width
         full *= len(plot.panels) / across
         across = len(plot.panels)
     full = max(full, style.COLUMN_IN)
@@ -144,7 +145,7 @@ def _compose(plot: Plot, figure: Figure, width: str) -> list[tuple[Axes, Sequenc
 def _shared_words(
     facts: Sequence[Sequence[str]], least: int = 0
 ) -> tuple[list[str], list[list[str]]]:
-    """What all panels have in common, and what each has of its own: at least so many words."""
+    """The words that all panels share, and the words of each panel, at least `least` of them."""
     common = (fact for fact in facts[0] if not isinstance(fact, Own))
     shared = [fact for fact in common if all(fact in one for one in facts)]
     while shared and any(len(one) - len(shared) < least for one in facts):
@@ -156,11 +157,11 @@ def _legend_columns(legend: Sequence[LegendEntry], width_in: float) -> int:
     longest = max((len(text) for _, text in legend), default=1)
     most = max(1, min(len(legend), int(width_in / (0.40 + 0.05 * longest))))
     lines = -(-len(legend) // most)
-    return -(-len(legend) // max(1, lines))  # as even as so many lines can be
+    return -(-len(legend) // max(1, lines))  # as even as possible for this number of lines
 
 
 def _head(axes: Axes, title: Sequence[str], facts: Sequence[str], width_in: float) -> None:
-    """Title and facts above the axes, on as many lines as they need."""
+    """Draws title and facts above the axes, on as many lines as needed."""
     small = _lines(facts, int((width_in - 0.4) / 0.042))
     line = "\n".join(_lines(title, int((width_in - 0.4) / 0.066)))
     axes.set_title(line, pad=5.5 + 7.5 * len(small)).set_in_layout(False)
@@ -173,7 +174,7 @@ def _head(axes: Axes, title: Sequence[str], facts: Sequence[str], width_in: floa
 
 
 def _lines(words: Sequence[str], most: int) -> list[str]:
-    """Words between dots, on lines of at most so many characters."""
+    """Words separated by dots, on lines of at most `most` characters."""
     text = style.tidy(" · ".join(words), 8 * most) if words else ""
     return textwrap.wrap(text, max(8, most), break_on_hyphens=False)
 
@@ -208,7 +209,8 @@ def _table(panel: Panel, axes: Axes, height_in: float) -> None:
 
 
 def mark(look: looks.Look | None, kind: str = "filled", line: Any = "") -> Line2D:
-    """A legend's mark: filled, pale or hollow in the method's look, or one of style's marks."""
+    """A legend's mark: filled, pale or hollow in the method's look, or one of the marks in
+    style."""
     from matplotlib.lines import Line2D
 
     color = look.color if look else looks.GREY
@@ -222,8 +224,8 @@ def dashed(color: str, kind: Any = "--") -> Line2D:
 
 
 def _place(axes: Axes, labels: Sequence[Label]) -> None:
-    """Put each label beside its point where it covers neither a point nor another label, further
-    off where there is no room; one that has no place at all is left out."""
+    """Put each label next to its point, where it covers neither a point nor another label, or
+    further away if there is no room. A label without any free place is left out."""
     per_point = axes.figure.dpi / 72
     to_points = axes.transData.transform
     taken = [
@@ -272,7 +274,7 @@ def _cover(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
 
 
 def marks(color: str, marker: str, kind: str = "filled") -> dict[str, Any]:
-    """matplotlib's words for a mark; `kind` is filled, pale, hollow, or a mark of its own."""
+    """matplotlib's arguments for a mark; `kind` is filled, pale, hollow, or another mark."""
     face = {"filled": color, "pale": _pale(color)}.get(kind, "white")
     if kind not in ("filled", "pale", "hollow"):
         marker = kind
@@ -286,12 +288,12 @@ def marks(color: str, marker: str, kind: str = "filled") -> dict[str, Any]:
 def points(
     axes: Axes, x: Any, y: Any, look: looks.Look, kind: str = "filled", zorder: float = 4
 ) -> None:
-    """Marks without a line."""
+    """Draws marks without a line."""
     axes.plot(x, y, linestyle="", **marks(look.color, look.marker, kind), zorder=zorder)
 
 
 def failure(axes: Axes, x: float, y: float, how: str, color: str, **more: Any) -> None:
-    """The mark of a cell that ended without a figure: how it ended is its status."""
+    """Draws the mark of a cell that ended without a figure; `how` is its status."""
     kind = style.TIMEOUT if how == "timeout" else style.OOM
     axes.plot(x, y, linestyle="", clip_on=False, **marks(color, "o", kind), **more)
 
@@ -299,8 +301,8 @@ def failure(axes: Axes, x: float, y: float, how: str, color: str, **more: Any) -
 def bar(
     axes: Axes, ends: tuple[float, float], y: float, limits: tuple[float, float], **kind: Any
 ) -> None:
-    """A horizontal interval at height y, within the limits of the axis: an arrow where it goes on
-    or has no bound, thin and dotted where that is so at both ends."""
+    """Draws a horizontal interval at height y, within the limits of the axis. An end beyond the
+    limits or without a bound has an arrow; if both ends have, the bar is thin and dotted."""
     places = [min(max(end, limits[0]), limits[1]) for end in ends]
     beyond = [not limits[0] <= end <= limits[1] for end in ends]
     look = {"linewidth": 0.8, **kind}

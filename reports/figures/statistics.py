@@ -15,7 +15,7 @@ Standing = Literal["front", "open", "dominated"]
 
 
 class Interval(NamedTuple):
-    """A figure and the two ends of its 95 % interval; infinite ends where it has none."""
+    """A figure and the two ends of its 95 % interval; the ends are infinite if it has none."""
 
     value: float
     lo: float
@@ -23,19 +23,19 @@ class Interval(NamedTuple):
 
 
 class ParetoPoint(NamedTuple):
-    """`cost` is better small, `gain` is better large."""
+    """A smaller `cost` and a larger `gain` are better."""
 
     cost: Interval
     gain: Interval
 
 
 def standings(points: Sequence[ParetoPoint]) -> list[Standing]:
-    """Where each point stands against the others.
+    """The standing of each point against the others.
 
     dominated  another point is significantly cheaper and better
     open       another is cheaper and no worse, or better and no more expensive, but not
                significantly
-    front      no other is
+    front      neither holds for any other point
     """
     places: list[Standing] = []
     for one in points:
@@ -58,10 +58,10 @@ def _beaten(one: ParetoPoint, others: Sequence[ParetoPoint]) -> bool:
 
 
 def significantly_less(a: Interval, b: Interval) -> bool:
-    """Whether the 95 % interval of b − a lies above 0.
+    """Whether the 95 % interval of b − a is above 0.
 
-    The two intervals are joined as independent errors add up (Zou and Donner 2008, Statistics in
-    Medicine 27): less strict than asking that they don't overlap, at the same level.
+    The two intervals are combined like independent errors (Zou and Donner 2008, Statistics in
+    Medicine 27), which is less strict than requiring that they don't overlap, at the same level.
     """
     distance = b.value - a.value
     return distance > 0 and distance > math.hypot(b.value - b.lo, a.hi - a.value)
@@ -81,10 +81,10 @@ class PowerLaw(NamedTuple):
 
 
 def power_law(lengths: ArrayLike, costs: ArrayLike) -> PowerLaw | None:
-    """Least squares on logarithms, over any number of points a length; Student's interval.
+    """Least squares on logarithms, with any number of points for each length; Student's interval.
 
-    None for fewer than three lengths: two leave no residual to estimate the error from.
-    Raises ValueError for columns that differ in length or hold what isn't positive.
+    None for fewer than three lengths, since two leave no residual from which to estimate the error.
+    Raises ValueError for columns that differ in length or contain numbers that aren't positive.
     """
     x, y = _logs(lengths, costs)
     if len(np.unique(x)) < 3:
@@ -116,13 +116,13 @@ class HeldOut(NamedTuple):
 
     @property
     def error_pct(self) -> float:
-        """How far the prediction is above (+) or below (−) what was measured."""
+        """How far, in percent, the prediction is above (+) or below (−) the measurement."""
         return (self.predicted / self.measured - 1) * 100
 
 
 def held_out(lengths: ArrayLike, costs: ArrayLike) -> HeldOut | None:
-    """The longest length predicted by a power law through all the others; None when these are
-    fewer than three lengths. Raises ValueError as `power_law` does."""
+    """The longest length predicted by a power law through all the others; None if these are fewer
+    than three. Raises ValueError like `power_law`."""
     x, y = _logs(lengths, costs)
     if not len(x):
         return None
@@ -152,8 +152,8 @@ def _logs(lengths: ArrayLike, costs: ArrayLike) -> tuple[np.ndarray, np.ndarray]
 
 
 class Crossover(NamedTuple):
-    """The length from which on a ratio stays below 1, and the interval of that length: 0 where
-    it may lie below the shortest measured, infinity where it may lie beyond the longest."""
+    """The length from which a ratio stays below 1, and the interval of that length: an end is 0 if
+    it may be below the shortest measured length, infinity if it may be above the longest."""
 
     length: float
     lo: float
@@ -161,11 +161,11 @@ class Crossover(NamedTuple):
 
 
 def crossover(lengths: Sequence[float], ratios: Sequence[Interval]) -> Crossover | None:
-    """Where a curve of ratios to vanilla comes to stay below 1, on a line between the logarithms
-    of the two lengths around it; the ends of the interval are where the curves of the lower and
-    the upper ends of the ratios do. Lengths rise and are distinct.
+    """The length from which a curve of ratios to vanilla stays below 1, on a line between the
+    logarithms of the two lengths around it. The ends of the interval are the crossovers of the
+    curves of the ratios' lower and upper ends. Lengths must rise and be distinct.
 
-    None when the ratio at the longest length isn't below 1.
+    None if the ratio at the longest length isn't below 1.
     """
     ends = [_last_crossing(lengths, [r[end] for r in ratios]) for end in range(3)]
     if math.isinf(ends[0]):

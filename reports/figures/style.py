@@ -55,8 +55,8 @@ RC: dict[str, Any] = {
     "figure.dpi": 100,
     "pdf.fonttype": 42,
     "svg.fonttype": "none",  # text stays text: it can be searched and copied
-    "svg.hashsalt": "longctx-bench",  # the same rows give the same file
-    # Names come from users: a "$" in one is no mathematics.
+    "svg.hashsalt": "longctx-bench",  # so that the same rows give the same file
+    # Names come from users: a "$" in a name isn't mathematics.
     "text.parse_math": False,
     "text.usetex": False,
 }
@@ -71,12 +71,12 @@ LINE_STYLES = (
 
 
 def line(number: int) -> Any:
-    """The line of this number; there are no more than LINE_STYLES."""
+    """The line style with this number, modulo LINE_STYLES."""
     return LINE_STYLES[number % len(LINE_STYLES)]
 
 
 def foremost(names: Iterable[str]) -> frozenset[str]:
-    """The methods that have their own look in a panel: the first MOST_METHODS, whatever their
+    """The methods that have their own look in a panel: the first MOST_METHODS, regardless of
     settings."""
     return frozenset(islice(dict.fromkeys(map(base_name, names)), MOST_METHODS))
 

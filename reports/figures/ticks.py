@@ -21,13 +21,13 @@ MOST_TICKS = 6
 
 
 def log_axis(axes: Axes, side: str, low: float, high: float) -> None:
-    """Limits of the logarithmic axis `side` (x or y), with ticks as plain numbers."""
+    """Sets the limits of the logarithmic axis `side` (x or y), with ticks as plain numbers."""
     axes.set(**{f"{side}lim": (low, high)})
     plain_log(getattr(axes, f"{side}axis"), low, high)
 
 
 def plain_log(axis: Any, low: float, high: float) -> None:
-    """Ticks of a log axis as plain numbers, as many as there is room for."""
+    """Sets ticks of a log axis as plain numbers, as many as fit."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
     decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
@@ -43,7 +43,8 @@ def plain_log(axis: Any, low: float, high: float) -> None:
 
 
 def length_axis(axes: Axes, lengths: Iterable[float]) -> None:
-    """A log axis of tokens, with the measured lengths as its ticks (some, where there are many)."""
+    """Makes a log axis of tokens, with the measured lengths as ticks (only some if there are
+    many)."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     ticks = sorted(set(lengths))
@@ -61,8 +62,8 @@ def length_axis(axes: Axes, lengths: Iterable[float]) -> None:
 
 
 def score_axis(axes: Axes, percent: bool) -> None:
-    """A scale of scores: room around them, but no ticks above 100 %, and no scale so fine that a
-    point of a score fills it."""
+    """Makes a scale of scores with room around them, no ticks above 100 %, and a least range, so
+    that a difference of one point doesn't fill it."""
     axes.margins(y=0.12)
     if percent:
         low, high = axes.get_ylim()

@@ -1,1 +1,1 @@
-"""One HTML file that shows rows: ranked, with their uncertainty, and with where they come from."""
+"""One HTML file that shows ranked rows with their uncertainty and their sources."""

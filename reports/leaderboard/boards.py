@@ -61,10 +61,10 @@ FIGURES = (
 
 @dataclass(frozen=True)
 class BoardEntry:
-    """One row on a board: `label` names its method, `rank` is its first and last possible rank,
-    None where the samples separate the row from no other. `beaten`, for latency and for memory:
+    """One row on a board: `label` names its method; `rank` is its first and last possible rank, or
+    None if the samples don't separate the row from any other. `beaten`, for latency and for memory:
     another row is significantly better in both quality and that cost. An `oracle` is a ceiling: it
-    has no rank, and beats no row."""
+    has no rank and beats no row."""
 
     row: Row
     label: str
@@ -76,9 +76,9 @@ class BoardEntry:
 @dataclass(frozen=True)
 class Board:
     """`key` holds the columns BOARD; `how` is the evidence for the ranks, `title` the task, length,
-    metric, model, data and machine of all rows; `lacks` names the figures that no row has,
-    `at_chance`: vanilla isn't clearly above chance, so that nothing is ranked. `baseline` is
-    vanilla where it has no row among the entries."""
+    metric, model, data and machine of all rows; `lacks` names the figures that no row has; with
+    `at_chance`, vanilla isn't clearly above chance, so no row is ranked. `baseline` is vanilla if
+    it has no row among the entries."""
 
     key: Mapping[str, Any]
     kind: str
@@ -95,8 +95,8 @@ class Board:
 
 
 def boards(rows: Iterable[Row], progress: Callable[[int, int], None]) -> list[Board]:
-    """Every row on its board, benchmarks with most rows on complete boards first; `progress(done,
-    all)` is called for each board."""
+    """Every row on its board, benchmarks with the most rows on complete boards first;
+    `progress(done, all)` is called for each board."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(board_of(row), []).append(row)
@@ -110,7 +110,7 @@ def boards(rows: Iterable[Row], progress: Callable[[int, int], None]) -> list[Bo
     seen = {name: {group[0][name] for group in groups.values()} for name in ("measure", "host_id")}
     several = [name for name, values in seen.items() if len(values) > 1]
 
-    # Boards of one task come one after the other, so that its samples are loaded once.
+    # Boards of one task are adjacent, so that its samples are loaded once.
     def order(key: tuple[Any, ...]) -> tuple[Any, ...]:
         row = groups[key][0]
         name = row["benchmark"]
@@ -126,7 +126,7 @@ def boards(rows: Iterable[Row], progress: Callable[[int, int], None]) -> list[Bo
 
 
 def _told_apart(boards: Sequence[Board]) -> list[Board]:
-    """The boards; the titles of those with equal ones also have the columns that differ."""
+    """The boards; titles that would be equal also contain the columns that differ."""
     namesakes: dict[str, list[Board]] = {}
     for board in boards:
         namesakes.setdefault(board.title, []).append(board)
@@ -148,7 +148,7 @@ def _sortable(value: Any) -> tuple[bool, float, str]:
 
 
 def _kind(row: Row, lacks: str) -> str:
-    """The kind of the row's board, which `lacks` some figures."""
+    """The kind of the row's board; `lacks` are the figures that its rows lack, if any."""
     if row["weights_kind"] == "random":
         return "random"
     own = row["data_source"] == "embedded" or row["weights_kind"] == "embedded"
@@ -179,7 +179,7 @@ def _board(group: list[Row], lacks: str, several: Collection[str]) -> Board:
         for i, row in enumerate(measured):
             beaten[row["row_id"]] = by_latency[i], by_memory[i]
             span = ranking.first[i], ranking.last[i]
-            if span != (1, len(measured)):  # else it is separated from no other
+            if span != (1, len(measured)):  # else it isn't separated from any other
                 place[row["row_id"]] = span
     labels = _labels(group)
     entries = []
@@ -196,8 +196,8 @@ def _board(group: list[Row], lacks: str, several: Collection[str]) -> Board:
 
 
 def baseline(rows: Sequence[Row]) -> Row | None:
-    """Vanilla's row, made of the `base_` columns of the row that has most of them. None where
-    vanilla has a row, and where it was measured with none."""
+    """Vanilla's row, made of the `base_` columns of the row that has the most of them. None if
+    vanilla has a row, or if no row was measured with it."""
     if any(row["method"] == VANILLA for row in rows):
         return None
     live = [row for row in rows if row["status"] != Status.RETIRED] or rows
@@ -212,7 +212,7 @@ def baseline(rows: Sequence[Row]) -> Row | None:
 
 
 def _lacks(group: Sequence[Row]) -> str:
-    """What none of a board's rows has: quality, speed or both; empty where both are there."""
+    """The figures that none of a board's rows has: quality, speed or both; empty if both exist."""
     quality = any(finite(row["value"]) is not None for row in group)
     speed = any(
         finite(row[name]) is not None for row in group for name in ("lat_ratio", "tpot_ratio")
@@ -252,7 +252,7 @@ def _title(group: Sequence[Row], several: Collection[str]) -> str:
 
 
 def _place(entry: BoardEntry) -> tuple[Any, ...]:
-    """By value, oracles behind the others; rows without a value are last, by method."""
+    """Sort key: by value, oracles after the others; rows without a value last, by method."""
     row = entry.row
     value = finite(row["value"])
     sign = -1 if row["higher_is_better"] is False else 1
@@ -273,7 +273,7 @@ def _legend_place(method: str | None) -> int:
 
 def _labels(group: Sequence[Row]) -> list[str]:
     """The method, with the parameters in which rows of the board differ, and with the beginning of
-    its weights' hash where only that differs."""
+    its weights' hash if nothing else differs."""
     parameters = [_parameters(row["method_params"]) for row in group]
     names = [
         plugins.method_label(row["method"], own) or "no method"
@@ -315,12 +315,13 @@ def _scores(row: Row) -> dict[Any, float] | None:
         LookupError,
         TypeError,
         ValueError,
-    ):  # a contributed row may lack anything
+    ):  # a contributed row may lack any column
         return None
 
 
 def _known_task(row: Row) -> bool:
-    """Whether the row's task is one of this installation: rows can't have other code imported."""
+    """Whether the row's task belongs to this installation: rows can't cause an import of other
+    code."""
     try:
         task = json.loads(row["cell"] or "{}")["task"]
         return bool(_target(task["name"]) == task["target"])

@@ -30,8 +30,8 @@ MAKE_SOME = "make bench (or bench run method=vcc task=narrativeqa) makes one"
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Rows stay until the page is written: a search for garbage among them takes a third of the
-    time."""
+    """Context without garbage collection: rows are kept until the page is written, and searching
+    them for garbage takes a third of the time."""
     gc.disable()
     try:
         yield

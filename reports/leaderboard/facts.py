@@ -53,7 +53,7 @@ def processor(row: Row) -> str:
 
 
 def machine(row: Row) -> str:
-    """The processor or GPU, and the software below the methods, as the row has it."""
+    """The row's processor or GPU, and the software below the methods."""
     cores = row["cores_phys"]
     facts = (
         row["gpu_name"],
@@ -68,7 +68,8 @@ def machine(row: Row) -> str:
 
 
 def machines(rows: Iterable[Row]) -> list[tuple[str, str]]:
-    """(short id, machine) of each machine, those with most rows first, as its newest row has it."""
+    """(short id, machine) of each machine from its newest row, machines with the most rows
+    first."""
     by_host: dict[str, list[Row]] = {}
     for row in rows:
         by_host.setdefault(short_host(row["host_id"]), []).append(row)
@@ -79,8 +80,8 @@ def machines(rows: Iterable[Row]) -> list[tuple[str, str]]:
 
 
 def papers(methods: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Method → `kind`, `year` and the number of its `paper` on arXiv, empty where there is none.
-    Only methods of this installation: rows bring no links."""
+    """Method → `kind`, `year` and the number of its `paper` on arXiv, empty if there is none. Only
+    for methods of this installation, so that rows can't add links."""
     found = {}
     for method in sorted(methods):
         try:

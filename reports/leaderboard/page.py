@@ -1,7 +1,7 @@
-"""The HTML of the page: one file with everything inlined, and a policy that allows nothing else.
+"""The HTML of the page: one file with everything inlined, and a content security policy that allows
+nothing else.
 
-Everything that comes from rows is escaped by the template, or reaches the page as data that its
-script shows as text.
+Text from rows is escaped by the template, or is data that the page's script shows as text.
 """
 
 from __future__ import annotations
@@ -91,6 +91,6 @@ def packed(content: Any) -> str:
 
 
 def _compact(text: str) -> str:
-    """Without comment lines and indents; no string of ours spans lines."""
+    """A source without comment lines and indents; none of our strings spans lines."""
     lines = (line.strip() for line in text.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith("//"))

@@ -1,7 +1,7 @@
 """Boards as the data of the page's script: one list for each column, which compresses well.
 
-Figures are rounded to what is shown: times in ms, memory in MiB, scores to one decimal, losses to
-three.
+Figures are rounded to the precision shown: times in ms, memory in MiB, scores to one decimal,
+losses to three.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Pool:
 
 
 def page_data(boards: Sequence[Board]) -> dict[str, Any]:
-    """What the page's script reads; assets/1-data.js turns columns into rows. A column without any
+    """The data of the page's script; assets/1-data.js turns columns into rows. A column without any
     value is left out."""
     pools = {name: Pool() for name in ("host", "text", "command")}
     entries = [(number, entry) for number, board in enumerate(boards) for entry in board.entries]
@@ -102,7 +102,7 @@ def _short_ids(ids: Sequence[str]) -> list[str]:
 
 
 def _board(number: int, board: Board, pools: dict[str, Pool]) -> dict[str, Any]:
-    """`vanilla` is the row of a board's baseline, where it has none among its rows."""
+    """A board; `vanilla` is the row of its baseline, if that isn't among its rows."""
     key = board.key
     named = {
         "benchmark": board.benchmark, "kind": board.kind, "task": key["task"],
@@ -124,7 +124,7 @@ def _board(number: int, board: Board, pools: dict[str, Pool]) -> dict[str, Any]:
 
 
 def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, Any]:
-    """The figures of a row that has them."""
+    """The columns of one row, without missing figures."""
     row = entry.row
     peak, base_peak = peak_bytes(row), peak_bytes(row, "base_")
     text = {name: short(row[name]) for name in TEXTS if row[name]}
@@ -199,7 +199,8 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
 
 
 def _decoding(row: Row) -> dict[str, Any]:
-    """Times of a new token and of the whole answer, and what the cache of keys and values costs."""
+    """Times of a new token and of the whole answer, and the cost of the cache of keys and
+    values."""
     figures: dict[str, Any] = {}
     if row["tpot_median_ns"] is not None or row["answer_median_ns"] is not None:
         for name in ("tpot", "answer"):
@@ -220,7 +221,7 @@ def _decoding(row: Row) -> dict[str, Any]:
 
 
 def _host(row: Row) -> dict[str, Any]:
-    """What is known of the row's machine."""
+    """The known facts about the row's machine."""
     return _host_facts(*(row[name] for name in (*HOST, "device")))
 
 
@@ -233,22 +234,23 @@ def _host_facts(*values: Any) -> dict[str, Any]:
 
 
 def _ratio(name: str, one: Comparison) -> dict[str, Any]:
-    """A ratio with the ends of its interval and its verdict, in columns of this name."""
+    """A ratio with the ends of its interval and its verdict, in columns that begin with this
+    name."""
     ends = {"": one.ratio, "Lo": one.ratio_ci_lo, "Hi": one.ratio_ci_hi}
     rounded = {f"{name}{end}": _round(value, 3) for end, value in ends.items()}
     return rounded | {f"{name}Verdict": one.verdict}
 
 
 def peak_bytes(row: Row, arm: str = "") -> int | None:
-    """Peak memory of one cold forward, on the GPU where the row has it."""
+    """Peak memory of one cold forward, on the GPU if the row has it."""
     gpu: int | None = row[f"{arm}gpu_alloc_delta_bytes"]
     host: int | None = row[f"{arm}rss_peak_delta_bytes"]
     return host if gpu is None else gpu
 
 
 def reach(row: Row) -> float | None:
-    """The wider side of the score's interval. None where there is no interval, or one without a
-    width: equal scores say nothing about the uncertainty."""
+    """The wider side of the score's interval. None without an interval, or for one without a width:
+    equal scores don't show the uncertainty."""
     value, lo, hi = (finite(row[name]) for name in ("value", "ci_lo", "ci_hi"))
     if value is None or lo is None or hi is None or lo == hi:
         return None
@@ -256,8 +258,8 @@ def reach(row: Row) -> float | None:
 
 
 def short(value: Any) -> Any:
-    """A text of at most MOST_TEXT characters, all visible. Its end is kept, where errors say what
-    happened."""
+    """A text of at most MOST_TEXT characters, all visible. Its end is kept, since errors report the
+    cause there."""
     return _short_text(value) if isinstance(value, str) else value
 
 
@@ -267,7 +269,8 @@ def _short_text(text: str) -> str:
 
 
 def _template(row: Row) -> str | None:
-    """The command with values of the board and the row as {name}, so that rows share it."""
+    """The command with values of the board and the row replaced by {name}, so that rows share
+    it."""
     command: str | None = short(row["command"])
     if command is None or "{" in command:
         return command
@@ -280,8 +283,8 @@ def _template(row: Row) -> str | None:
 
 
 def _histogram(samples: Sequence[int] | None) -> list[Any] | None:
-    """[least ms, greatest ms, number, heights]: BINS equal bins from the least to the greatest, a
-    digit each, the highest of which is LEVELS."""
+    """[least ms, greatest ms, number, heights]: BINS equal bins from the least to the greatest, one
+    digit each; the largest digit is LEVELS."""
     if not samples:
         return None
     ordered = sorted(samples)
@@ -299,7 +302,7 @@ def _per(value: float | None, unit: float) -> float | None:
 
 
 def _figures(value: float | None, digits: int) -> float | None:
-    """Rounded to so many significant digits; None for what isn't finite."""
+    """The value rounded to `digits` significant digits; None if it isn't finite."""
     if value is None or not math.isfinite(value):
         return None
     return _whole(float(f"{value:.{digits}g}"))

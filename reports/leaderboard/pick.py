@@ -1,4 +1,4 @@
-"""Which rows are on the page: one for each cell and host."""
+"""Selects the rows of the page: one for each cell and host."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ SHOWN = (
 
 
 class Picked(NamedTuple):
-    """Rows with the columns SHOWN, each with the `folder` that it was read from; how many cells
-    there were, and a line for each file that was set aside."""
+    """Rows with the columns SHOWN, each with the `folder` from which it was read; the number of
+    cells before the limit, and a line for each file that was set aside."""
 
     rows: list[Row]
     n_cells: int
@@ -63,11 +63,11 @@ class Picked(NamedTuple):
 
 
 def pick(folders: Iterable[Path], words: Sequence[str], most: int) -> Picked:
-    """One row for each cell and host: an ok one before any other, then the newest, whatever the
-    version of its code. Of more than `most` cells, the boards with the newest rows are kept, whole
-    where one fits.
+    """One row for each cell and host: ok rows come before others, then the newest counts, with any
+    version of its code. If there are more than `most` cells, the boards with the newest rows are
+    kept, whole if they fit.
 
-    Raises RequestError for a folder that doesn't exist and for a filter that nothing matches.
+    Raises RequestError for a folder that doesn't exist and for a filter without matches.
     """
     chosen = list(dict.fromkeys((*CELL, *ORDER, *filter(COLUMNS.__contains__, named(words)))))
     rows: dict[str, Row] = {}
@@ -112,7 +112,7 @@ def _created(row: Row) -> str:
 
 
 def _complete(rows: Iterable[Row]) -> None:
-    """Add the other columns of the page to the rows: samples are read for these only."""
+    """Add the other columns of the page to these rows; samples are read only for them."""
     of_folder: dict[Path, dict[str, Row]] = {}
     for row in rows:
         of_folder.setdefault(row["folder"], {})[row["row_id"]] = row

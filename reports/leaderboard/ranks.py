@@ -1,7 +1,7 @@
 """Ranks as intervals, and which rows are significantly beaten: pure functions.
 
-Two rows of a board are compared by a test on the same samples where their predictions are stored;
-otherwise by their differences from vanilla on the same samples, or by their own intervals. Holm's
+Two rows of a board are compared by a test on the same samples if their predictions are stored;
+otherwise by their differences from vanilla on the same samples, or by their intervals. Holm's
 correction is over all pairs of the board.
 """
 
@@ -36,8 +36,8 @@ UNKNOWN = (math.nan,) * 3
 
 
 class Ranked(NamedTuple):
-    """`first[i]` … `last[i]` are the ranks that row i may have; `better` has (i, j) where i is
-    significantly better than j; `how` is the weakest of HOW that was used."""
+    """`first[i]` … `last[i]` are the possible ranks of row i; `better` has (i, j) if i is
+    significantly better than j; `how` is the weakest member of HOW that was used."""
 
     first: list[int]
     last: list[int]
@@ -79,7 +79,7 @@ def rank(rows: Sequence[Row], scores: Sequence[Scores | None]) -> Ranked:
 
 
 def _from_samples(a: Scores | None, b: Scores | None) -> float | None:
-    """p that scores of the same samples have the same mean; None where they share too few."""
+    """p-value for equal means of scores on the same samples; None if they share too few samples."""
     if not a or not b:
         return None
     shared = [sample for sample in a if sample in b]
@@ -93,19 +93,19 @@ def _span(row: Row, columns: tuple[str, str, str]) -> Span:
     middle, lo, hi = (row[name] for name in columns)
     if None in (middle, lo, hi):
         return UNKNOWN
-    # In older rows the interval of equal scores has no width, however few the samples are.
+    # In older rows the interval of equal scores has no width, even for few samples.
     room = SCALE * (1 - 0.05 ** (1 / max(1, row["n_scored"] or 1))) if lo == hi else 0.0
     return middle, lo - room, hi + room
 
 
 def _p(a: Span, b: Span) -> float:
-    """p that two figures are equal, from their intervals, joined as independent errors add up (Zou
-    and Donner 2008): conservative for paired differences. NaN where an interval isn't known."""
+    """p-value for equality of two figures, from their intervals, combined like independent errors
+    (Zou and Donner 2008): conservative for paired differences. NaN if an interval isn't known."""
     low, high = sorted((a, b))
     difference = high[0] - low[0]
     if difference == 0:
         return 1.0
-    # What must be crossed for the difference to vanish: the higher's reach down, the lower's up.
+    # The half-widths that face each other: the higher one's lower side, the lower one's upper side.
     reach = math.hypot(high[0] - high[1], low[2] - low[0])
     return math.erfc(difference / reach * Z95 / math.sqrt(2)) if reach else 0.0
 
@@ -125,11 +125,11 @@ def beaten(rows: Sequence[Row], better: set[tuple[int, int]], cost: str) -> list
 
 
 def _cost(row: Row, cost: str) -> Span:
-    """A ratio and the ends of its interval; vanilla's own is 1."""
+    """A ratio and the ends of its interval; for vanilla it is 1."""
     ratio = 1.0 if row["method"] == VANILLA else row[cost]
     if ratio is None:
         return UNKNOWN
-    if cost == "mem_ratio":  # read once; it repeats within 1 %
+    if cost == "mem_ratio":  # measured once; it repeats within 1 %
         return ratio, ratio * (1 - paired.SAME_PCT / 200), ratio * (1 + paired.SAME_PCT / 200)
     if row[cost] is None:
         return ratio, 1.0, 1.0

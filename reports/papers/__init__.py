@@ -1,1 +1,1 @@
-"""The tables of the papers: what is printed beside what was measured here, with a verdict."""
+"""The tables of the papers: printed numbers next to the measurements here, with verdicts."""

@@ -23,7 +23,7 @@ SCORES_ONLY = {*SCORES, None}
 
 
 def preparation(table: PaperTable) -> list[Labelled]:
-    """What comes first: the experiment of the whole table, and what has to be fetched."""
+    """The first commands: the experiment of the whole table, and downloads."""
     definition = table.definition
     runnable = [cell for cell in table.cells if _runs(definition, cell)]
     if not runnable:
@@ -42,14 +42,14 @@ def preparation(table: PaperTable) -> list[Labelled]:
 
 
 def commands(table: PaperTable) -> list[Labelled]:
-    """One command or more for each printed line that can be measured; tasks that differ in nothing
-    else share one."""
+    """At least one command for each printed line that can be measured; tasks that need otherwise
+    equal commands share one."""
     groups = _grouped(key for cell in table.cells for key in _keys(table, cell))
     return list(dict.fromkeys((key[0], _command(key, tasks)) for key, tasks in groups.items()))
 
 
 def cell_commands(table: PaperTable) -> dict[int, str]:
-    """id of a cell → its own command; a mean over tasks has one for each group of them."""
+    """id of a cell → its command; a mean over tasks has one for each group of tasks."""
     return {
         id(cell): " && ".join(_command(*group) for group in groups.items())
         for cell in table.cells
@@ -85,7 +85,7 @@ def _command(key: Key, tasks: list[str]) -> str:
 
 
 def _runs(definition: Definition, cell: PaperCell) -> bool:
-    """Whether a command could measure the cell, or what its ratio is formed against."""
+    """Whether a command could measure the cell, or the reference of its ratio."""
     metric = definition.metric(cell.printed.metric)
     method = definition.method(cell.printed.method)
     unprinted = cell.printed.value is None and not definition.unsourced
@@ -95,7 +95,7 @@ def _runs(definition: Definition, cell: PaperCell) -> bool:
 
 
 def _tasks(definition: Definition, cell: PaperCell) -> list[tuple[str, str]]:
-    """The printed task, or those that it averages, each with its name in this project."""
+    """The printed task, or the tasks that it averages, each with its name in this project."""
     names = definition.averages.get(cell.printed.task, (cell.printed.task,))
     return [(name, task) for name in names if (task := definition.task(name).task)]
 
@@ -112,7 +112,7 @@ def _overrides(
     task: str,
     method: PaperMethod,
 ) -> tuple[str, ...]:
-    """The overrides of a command but its tasks, the method and its parameters first."""
+    """The overrides of a command except its tasks; the method and its parameters come first."""
     printed = cell.printed
     name = method.method or ""
     if name == VANILLA and measures & set(RATIOS):

@@ -1,6 +1,6 @@
-"""A paper's table beside the stored rows: every printed cell with what was measured and a verdict.
+"""A paper's table next to the stored rows: every printed cell with its measurement and a verdict.
 
-Nothing is run. When a cell counts as reproduced: reports/papers/verdicts.py and docs/tables.md.
+Nothing is run. reports/papers/verdicts.py and docs/tables.md define when a cell is reproduced.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OWN_MODEL = "a model of its own, which isn't timed in pairs with the table's mod
 
 
 def build_table(definition: Definition, printed: Sequence[Printed], rows: StoredRows) -> PaperTable:
-    """The table of these printed cells, those of other tables left out."""
+    """The table of these printed cells; cells of other tables are left out."""
     own = [cell for part in definition.parts for cell in printed if cell.table == part]
     own += list(_unsourced(definition))
     builder = _Builder(definition, own, rows)
@@ -70,8 +70,8 @@ def _lines(definition: Definition, printed: Iterable[Printed]) -> Iterator[tuple
 
 
 def _between(ends: Mapping[str, PaperCell]) -> PaperCell:
-    """The cell of a setting that isn't known, from the same cell at the settings of the least and
-    of the greatest cost (setting → cell): a verdict is one that both have, on the same side."""
+    """The cell of an unknown setting, from the same cell at the settings of the least and of the
+    greatest cost (setting → cell). It has a verdict if both have the same, on the same side."""
     cells = list(ends.values())
     for setting, cell in ends.items():
         if cell.verdict is PaperVerdict.NO_ROW and any(one.verdict in DECIDING for one in cells):
@@ -145,7 +145,7 @@ class _Builder:
         self, known: PaperCell, margin: float, method: PaperMethod, metric: PaperMetric,
         lacking: str,
     ) -> PaperCell:  # fmt: skip
-        """The cell with the row that fits it best and what that says of it."""
+        """The cell with the row that matches it best, and its verdict."""
         row, reading, why = self._best(known.line, known.printed, method, metric)
         if reading is None:
             judgement = self._unmeasured(known, row, lacking or why)
@@ -172,7 +172,7 @@ class _Builder:
         return (1 / value if metric.inverse else value), margin
 
     def _cannot(self, printed: Printed, method: PaperMethod, metric: PaperMetric) -> str | None:
-        """Why this cell can't be measured at all."""
+        """The reason why this cell can't be measured at all, or None."""
         definition = self.definition
         if method.cannot:
             return method.cannot
@@ -191,7 +191,7 @@ class _Builder:
     def _best(
         self, line: LineKey, printed: Printed, method: PaperMethod, metric: PaperMetric
     ) -> tuple[Row | None, Reading | None, str]:
-        """The row that fits a cell best and its figure, or why there is none."""
+        """The row that matches a cell best and its figure, or the reason why there is none."""
         best: tuple[tuple[Any, ...], Row, Reading] | None = None
         failed: Row | None = None
         lacks = ""
@@ -222,8 +222,8 @@ class _Builder:
         self, line: LineKey, printed: Printed, method: PaperMethod, metric: PaperMetric
     ) -> Iterator[Row]:
         """Rows of the cell's method, task, length, settings and size; rows of no printed size are
-        candidates for the first size. Of a cost that doesn't depend on the task also filled rows
-        of the table's other tasks."""
+        candidates for the first size. For costs that do not depend on the task, filled rows of the
+        table's other tasks are candidates too."""
         definition = self.definition
         own = definition.task(printed.task).task or ""
         rows = [*self.rows.of(method.method or "", own)]
@@ -301,9 +301,9 @@ class _Builder:
     def _unmeasured(
         self, known: PaperCell, row: Row | None, lacking: str, some: str = ""
     ) -> Judgement:
-        """Of a cell that no row has a figure of: `lacking` is what no row can have, `row` one that
-        failed or was passed over, its own or that of unfused vanilla, `some` how much of a mean
-        there is."""
+        """The cell if no row has its figure: `lacking` is data that no row can have; `row` failed
+        or was skipped, and is the cell's or unfused vanilla's; `some` is the available part of a
+        mean."""
         if row is not None and not lacking:
             first = (row["status_detail"] or "no reason given").splitlines()[0]
             if row["status"] == Status.SKIPPED:
@@ -318,7 +318,7 @@ class _Builder:
         )
 
     def _missing(self, known: PaperCell) -> str:
-        """What a row of the cell takes that isn't here."""
+        """The resources for a row of the cell that aren't available here."""
         method = self.definition.method(known.printed.method)
         return "" if known.is_ratio else method.missing or ""
 

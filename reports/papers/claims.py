@@ -1,4 +1,4 @@
-"""What the papers claim beside what the stored rows say: reports/claims.yaml."""
+"""The papers' claims (reports/claims.yaml) next to the results of the stored rows."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ DECIDED = (PaperVerdict.REPRODUCED, PaperVerdict.DIFFERS, PaperVerdict.UNDECIDED
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim. `cells` are fields of the printed cells of `table` that tell; `longest` names the
-    method whose longest input is compared with unfused vanilla's, and the printed ratio of them.
-    `why` is why a measurement may differ."""
+    """One claim. `cells` are fields of the printed cells of `table` that decide it; `longest` names
+    the method whose longest input is compared with unfused vanilla's, and the printed ratio of
+    both. `why` is the reason why a measurement may differ."""
 
     name: str
     claim: str
@@ -43,8 +43,8 @@ class Claim:
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim and what was measured: ratios as method / vanilla, or a score where `is_ratio` is
-    not set. `fused` is the ratio to fused attention."""
+    """A claim and what was measured: ratios as method / vanilla, or a score if `is_ratio` is not
+    set. `fused` is the ratio to fused attention."""
 
     claim: Claim
     verdict: PaperVerdict
@@ -65,7 +65,7 @@ def load_claims() -> list[Claim]:
 
 
 def findings(tables: Iterable[PaperTable], probes: Sequence[Row]) -> list[Finding]:
-    """Each claim with what the tables' rows say of it; `probes` are the rows of longest inputs."""
+    """Each claim with the result of the tables' rows; `probes` are the rows of longest inputs."""
     by_name = {table.definition.name: table for table in tables}
     return [
         _of_longest(claim, probes) if claim.longest else _of_cells(claim, by_name[claim.table])
@@ -114,8 +114,8 @@ def _printed(cells: Sequence[PaperCell]) -> float | None:
 
 
 def _mean(cells: Sequence[PaperCell]) -> Measured:
-    """The geometric mean of ratios, its interval no wider than the mean of theirs; of one score
-    itself."""
+    """The geometric mean of ratios, with an interval no wider than the mean of theirs; a single
+    score is returned unchanged."""
     found = [cell.measured for cell in cells if cell.measured]
     if not cells[0].is_ratio or len(found) == 1:
         return found[0]
@@ -128,14 +128,14 @@ def _mean(cells: Sequence[PaperCell]) -> Measured:
 
 
 def _fused(cells: Sequence[PaperCell]) -> float | None:
-    """The geometric mean of the ratios to fused attention, where all are known."""
+    """The geometric mean of the ratios to fused attention, if all are known."""
     known = [cell.to_fused for cell in cells if cell.to_fused is not None]
     return statistics.geometric_mean(known) if len(known) == len(cells) else None
 
 
 def _of_longest(claim: Claim, probes: Sequence[Row]) -> Finding:
     """unfused vanilla's longest input / the method's, on the host and model of the newest row, both
-    of a forward or both of a training step."""
+    for a forward or both for a training step."""
     printed = 1 / claim.longest["printed"]
     own = [row for row in probes if row["method"] == claim.longest["method"]]
     for row in sorted(own, key=lambda row: row["created_utc"] or "", reverse=True):
@@ -149,7 +149,7 @@ def _of_longest(claim: Claim, probes: Sequence[Row]) -> Finding:
             fused = beside.get(FUSED)
             known = fused and not is_lower_bound(row) and not is_lower_bound(fused)
             ratio = fused["max_length_fit"] / row["max_length_fit"] if fused and known else None
-            # Lengths are found by halving: between one and the next there is room.
+            # Lengths are found by bisection: the true limit is between two lengths.
             lo = 0.0 if is_lower_bound(row) else unfused / STEP
             found = Measured(unfused, lo, unfused * STEP, 1)
             judgement = verdicts.judge_ratio(printed, 0.0, found)
@@ -183,7 +183,7 @@ def claims_grid(found: Sequence[Finding]) -> TextGrid:
 
 def notes(found: Sequence[Finding]) -> list[tuple[str, str]]:
     """The command that repeats each claim, in the order of the lines, and the reason of its
-    verdict, empty where there is none."""
+    verdict, empty if there is none."""
     return [(one.claim.command, _reason(one)) for one in found]
 
 

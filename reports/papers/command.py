@@ -117,7 +117,7 @@ def report(
 def _ruler(
     folders: Sequence[Path], forms: Sequence[str], out: Path | None, threshold: float
 ) -> int:
-    """RULER's report of all settings that have rows; exit code 1 where there is none."""
+    """RULER's report of all settings that have rows; exit code 1 if there are none."""
     if not 0 <= threshold <= SCALE:
         raise RequestError(f"--threshold {threshold:g} is no score; accepted: 0 to {SCALE:g}")
     found, warnings = ruler.stored(folders)
@@ -154,7 +154,7 @@ def paper_tables(folders: Sequence[Path]) -> list[PaperTable]:
 
 
 def papers_grid(tables: Iterable[PaperTable]) -> TextGrid:
-    """The number of printed cells of each paper, and of all, by verdict."""
+    """The number of printed cells by verdict, for each paper and for all."""
     papers: dict[str, Counter[str]] = {}
     for table in tables:
         for paper in (table.definition.paper, ALL):
@@ -169,7 +169,7 @@ def papers_grid(tables: Iterable[PaperTable]) -> TextGrid:
 
 
 def _print_list(tables: Sequence[PaperTable], folders: Sequence[Path]) -> None:
-    """Each table, then each paper with its number of cells by verdict."""
+    """Prints each table, then each paper with its number of cells by verdict."""
     for table in tables:
         name, title = table.definition.name, table.definition.heading
         print(f"{name:<24} {title}\n{'':<24} {table.summary()}")

@@ -1,7 +1,7 @@
-"""How each table of a paper is reproduced here: reports/tables/*.yaml, one file a paper.
+"""How each table of a paper is reproduced here: reports/tables/*.yaml, one file for each paper.
 
-What stands above `tables` in a file holds for all of its tables. A table's own methods, tasks,
-metrics and averages are added to the shared ones; its other fields replace them.
+Fields above `tables` in a file apply to all of its tables. A table's own methods, tasks, metrics
+and averages are added to the shared ones; its other fields replace them.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ class PaperMethod:
 
     by_task   additional parameters for a printed task
     by_size   additional parameters for a printed size
-    unlike    NAME=VALUE of a parameter that isn't the paper's → what it does instead
-    size      size of its model, where the paper prints none
-    models    printed size → its own models, of a system that is no method in the table's models
-    cannot    why nothing of it can be measured
-    scores    why no score of a row here is its score
-    missing   what a row of its scores takes that isn't here: GPU-hours, a checkpoint
-    unstated  what of its settings isn't known, so that none of its figures can be compared
-    any_task  its cost follows from the length of its inputs alone, so that of filled ones a row of
-              another of the table's tasks counts
-    ends      of settings that aren't known, those of the least and of the greatest cost among which
-              the paper's is: its costs are compared at each of them
+    unlike    NAME=VALUE of a parameter that isn't the paper's → the difference in behaviour
+    size      size of its model, if the paper prints none
+    models    printed size → its own models, for a system that isn't a method in the table's models
+    cannot    reason why none of its figures can be measured
+    scores    reason why no row here can have its scores
+    missing   resources for its scores that aren't available here: GPU-hours, a checkpoint
+    unstated  unknown settings because of which none of its figures can be compared
+    any_task  its cost depends only on the length of its inputs, so that filled rows of other tasks
+              of the table count too
+    ends      if its settings aren't known, the possible ones with the least and the greatest cost:
+              its costs are compared at both
     """
 
     label: str
@@ -72,8 +72,8 @@ class PaperMethod:
 @dataclass(frozen=True)
 class PaperTask:
     """A printed task in the project's names; `cannot` and `scores` as in PaperMethod.
-    `recipe` trains for it: in a command for scores it stands for task, model and length, `model`
-    for the recipe's model where the paper's has other sizes. `answer`: tokens of a whole answer."""
+    `recipe` trains for it: in a command for scores it replaces task, model and length; `model` is
+    the recipe's model if the paper's has other sizes. `answer`: tokens of a whole answer."""
 
     task: str | None = None
     recipe: str | None = None
@@ -85,8 +85,8 @@ class PaperTask:
 
 @dataclass(frozen=True)
 class PaperMetric:
-    """How a printed metric is measured: one of MEASURES. `figures` are the names it may have in a
-    row; `inverse`: the paper prints vanilla / method, or a rate."""
+    """How a printed metric is measured: one of MEASURES. `figures` are its possible names in a row;
+    `inverse`: the paper prints vanilla / method, or a rate."""
 
     measure: str | None = None
     figures: tuple[str, ...] = ()
@@ -100,8 +100,8 @@ class PaperMetric:
 
 @dataclass(frozen=True)
 class PaperModel:
-    """A printed size: the model to run, name patterns of models of that size, and what its
-    configuration must have beside its own."""
+    """A printed size: the model to run, name patterns of models of that size, and required entries
+    of the configuration in addition to the model's."""
 
     run: str
     like: tuple[str, ...]
@@ -122,17 +122,18 @@ class Unsourced:
 class Definition:
     """One table.
 
-    parts        tables of the paper's CSV that it consists of
-    reference    printed methods that ratios are formed against
-    others, other_tasks  why a method or task that isn't listed can't be measured
-    averages     printed task → the tasks whose mean it is
+    parts        the tables of the paper's CSV of which it consists
+    reference    printed methods that are the denominators of ratios
+    others, other_tasks  reason why a method or task that isn't listed can't be measured
+    averages     printed task → the tasks over which it is the mean
     weights      kinds of weights whose scores are comparable with the paper's
-    setup        what the paper states of its side, by SETUP
-    overrides    what its commands have besides method, task, model and length
+    setup        the paper's statements about its setup, by SETUP
+    overrides    overrides of its commands besides method, task, model and length
     settings     entries of `extra` that are parameters of the method
     any_length   the printed length is a mean, not a limit
-    devices      over which the printed batch is spread: a ratio may be of one device's part
-    needs        what its scores take, where a command can make them
+    devices      number of devices over which the printed batch is spread: a ratio may be for one
+                 device's part
+    needs        resources for its scores, if a command can make them
     """
 
     name: str
@@ -170,11 +171,11 @@ class Definition:
         return self.methods.get(name, other)
 
     def size(self, printed: Printed) -> str:
-        """The size that the paper prints, or that its method is known to have."""
+        """The size that the paper prints, or the known size of its method."""
         return printed.model_size or self.method(printed.method).size
 
     def models_of(self, method: PaperMethod) -> Mapping[str, PaperModel]:
-        """Printed size → the models of that size that the method's rows are of."""
+        """Printed size → the models of that size for the method's rows."""
         return method.models or self.models
 
     def task(self, name: str) -> PaperTask:

@@ -1,4 +1,4 @@
-"""The stored rows that may stand beside a printed cell, and the figure that each of them holds."""
+"""The stored rows that may be compared with a printed cell, and the figure in each of them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ FRACTIONS = ("rougel_f1", "rouge_pkg_stemmed")
 
 class StoredRows:
     """The rows of the given methods and tasks in some folders, one row for each cell and host.
-    `words` filter them as in bench results; a filter of methods leaves both baselines in."""
+    `words` filter them as in bench results; a filter of methods keeps both baselines."""
 
     def __init__(
         self, folders: Iterable[Path], methods: set[str], tasks: set[str], words: Sequence[str] = ()
@@ -98,29 +98,30 @@ class StoredRows:
         )
 
     def of(self, method: str, task: str) -> Sequence[Row]:
-        """The rows of a method, under each name that its class has."""
+        """The rows of a method, under all names of its class."""
         names = same_class(method)
         return [row for name in names for row in self._by_cell.get((name, task), ())]
 
     def unfused(self, row: Row) -> Row | None:
-        """The row of unfused attention at the same cell, on the same host. Of filled inputs, which
-        are of one length, that of another task does: its cost doesn't depend on what is asked."""
+        """The row of unfused attention at the same cell, on the same host. For filled inputs, which
+        have one length, the row of another task is accepted: the cost doesn't depend on the
+        question."""
         return _first(self._unfused, row)
 
     def fused(self, row: Row) -> Row:
-        """Fused attention at the same cell, on the same host, as a row beside it. Where none is
-        stored it has its ratios alone."""
+        """The row of fused attention at the same cell, on the same host. If none is stored, the row
+        contains only its ratios."""
         found = _first(self._fused, row) or dict.fromkeys(WANTED)
         return {**found, **TO_ITSELF}
 
     def failed_unfused(self, row: Row) -> Row | None:
-        """The row of unfused attention that failed there, as for want of memory, where no other
-        has its figures."""
+        """The row of unfused attention that failed there, for example since memory ran out, if no
+        other row has its figures."""
         return None if self.unfused(row) else _first(self._failed_unfused, row)
 
 
 def _cells(row: Row) -> list[tuple[Any, ...]]:
-    """What a row's vanilla shares with it; of filled inputs also that without the task."""
+    """The values that a row shares with its vanilla; for filled inputs also without the task."""
     config = json.dumps(model_config(row), sort_keys=True)
     tasks = (row["task"], None) if row["filled"] else (row["task"],)
     return [(task, *(row[name] for name in SAME_CELL), config) for task in tasks]
@@ -132,14 +133,14 @@ def _first(rows: Mapping[tuple[Any, ...], Row], row: Row) -> Row | None:
 
 @cache
 def same_class(method: str) -> tuple[str, ...]:
-    """The method, and what other names its class has, such as that of a benchmark's settings."""
+    """The method and the other names of its class, such as the name with a benchmark's settings."""
     targets = {name: plugins.conf("method", name)["target"] for name in plugins.available("method")}
     others = [name for name in targets if targets[name] == targets.get(method) and name != method]
     return (method, *others)
 
 
 def parameters(row: Row) -> dict[str, Any]:
-    """The method's own parameters, read once."""
+    """The method's own parameters, parsed once."""
     if not isinstance(row["method_params"], dict):
         row["method_params"] = _object(row["method_params"])
     params: dict[str, Any] = row["method_params"]
@@ -147,13 +148,13 @@ def parameters(row: Row) -> dict[str, Any]:
 
 
 def _object(text: str | None) -> dict[str, Any]:
-    """A column's JSON object; empty where it holds something else."""
+    """A column's JSON object; empty if it holds anything else."""
     value = json.loads(text or "{}")
     return value if isinstance(value, dict) else {}
 
 
 def model_config(row: Row) -> dict[str, Any]:
-    """The configuration that the row's model was built from; empty for that of a checkpoint."""
+    """The configuration from which the row's model was built; empty for a checkpoint."""
     if not isinstance(row["cell"], dict):
         row["cell"] = _object(row["cell"])
     config = row["cell"].get("model", {}).get("config")
@@ -166,8 +167,8 @@ def of_size(row: Row, patterns: Iterable[str]) -> bool:
 
 
 def score(row: Row, figures: Sequence[str]) -> Reading | None:
-    """A figure in 0…100; without names, the main one. Only the main one's interval is stored: of
-    another the widest possible is taken."""
+    """A figure in 0…100; without names, the main one. Only the main figure's interval is stored;
+    for others the widest possible interval is taken."""
     if row["value"] is None:
         return None
     main = Measured(row["value"], row["ci_lo"], row["ci_hi"], row["n_scored"])
@@ -200,8 +201,8 @@ SCORES: dict[str, Callable[[Row, Sequence[str]], Reading | None]] = {
 
 
 def would_hold(row: Row, measure: str) -> bool:
-    """Whether a row that failed or was passed over would have held the figure: a choice of
-    `measure=` without quality has no score."""
+    """Whether a row that failed or was skipped would have had the figure: a `measure=` without
+    quality has no score."""
     plan = MEASURES.get(row["measure"] or "")
     return measure not in SCORES or plan is None or plan.quality
 
@@ -209,8 +210,8 @@ def would_hold(row: Row, measure: str) -> bool:
 def figure(
     row: Row, measure: str, figures: Sequence[str], rows: StoredRows, answer: int = 0
 ) -> Reading | None:
-    """The row's figure for a metric that is measured as `measure` (definitions.MEASURES); None
-    when the row doesn't have it. `answer` is the number of tokens of a whole answer."""
+    """The row's figure for a metric that is measured as `measure` (definitions.MEASURES); None if
+    the row doesn't have it. `answer` is the number of tokens of a whole answer."""
     if measure in SCORES:
         reading = SCORES[measure](row, figures)
         return reading and reading._replace(at_chance=bool(row["at_chance"]))

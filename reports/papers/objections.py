@@ -1,4 +1,4 @@
-"""Why a row's figure can't be compared with a printed one."""
+"""Reasons why a row's figure can't be compared with a printed one."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def objections(
     given = measured.parameters(row)
     for name, value in (method.parameters(printed.task, size) | settings).items():
         if name == "layers" and metric.measure == "attention":
-            continue  # one layer's attention takes as long as another's
-        # Where a row has None, the method chose: it chooses as its paper does.
+            continue  # the attention of all layers takes the same time
+        # None in a row means that the method chose, as in its paper.
         if given.get(name) not in (None, value):
             other = f"{name}={given[name]}"
             does = f" ({method.unlike[other]})" if other in method.unlike else ""
@@ -66,7 +66,7 @@ def objections(
 def lacking(
     definition: Definition, printed: Printed, method: PaperMethod, metric: PaperMetric
 ) -> Iterator[str]:
-    """What no row of this project can have, whatever is measured."""
+    """Data that no row of this project can have, for any measurement."""
     if metric.measure in measured.SCORES and printed.task not in definition.averages:
         yield from filter(None, (method.scores, definition.task(printed.task).scores))
     elif metric.measure in measured.SCORES:
@@ -101,7 +101,7 @@ def _split(name: str | None) -> str:
 
 @cache
 def task_length(task: str | None) -> int | None:
-    """The input length that the task's own YAML states."""
+    """The input length in the task's YAML."""
     conf = plugins.conf("task", task) if task in plugins.available("task") else {}
     length = conf.get("length")
     return length if isinstance(length, int) else None

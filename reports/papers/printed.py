@@ -1,4 +1,4 @@
-"""The numbers that the papers print, reports/published/*.csv, and how they are written."""
+"""The numbers that the papers print (reports/published/*.csv), and their format."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ IN_KEY = ("k", "h", "recall")
 @dataclass(frozen=True)
 class Printed:
     """One cell as a paper prints it. `value` is None where it prints text such as FAIL, explained
-    by `meaning`. `margin` is how far the true value may lie from the printed one: half of its last
-    digit, or the error of reading a plot. `where` is file:line."""
+    by `meaning`. `margin` is the largest distance of the true value from the printed one: half of
+    its last digit, or the error of reading a plot. `where` is file:line."""
 
     paper: str
     table: str
@@ -48,7 +48,7 @@ class Printed:
 
     @property
     def approximate(self) -> bool:
-        """Read off a plot."""
+        """Whether the value was read from a plot."""
         return self.source == "plot"
 
     @property
@@ -61,7 +61,7 @@ class Printed:
 def load_printed(paper: str, folder: Path = FOLDER) -> list[Printed]:
     """The cells of one paper in the order of its file; after the numbers, text such as FAIL.
 
-    Raises RequestError for an unknown paper, and for a cell that isn't readable with its place.
+    Raises RequestError for an unknown paper, and for an unreadable cell, with its location.
     """
     if paper not in PAPERS:
         raise unknown("paper", paper, PAPERS)
@@ -143,7 +143,7 @@ def metric_name(metric: str) -> str:
 
 
 def printed_text(printed: Printed) -> str:
-    """The printed value with its unit, as printed; off a plot, as far as it can be read."""
+    """The printed value with its unit, as printed; from a plot, with the readable precision."""
     if printed.value is None:
         return printed.text
     unit = UNITS.get(printed.unit, f" {printed.unit}")

@@ -1,4 +1,4 @@
-"""A paper's table: its lines, its cells, and how many of them have each verdict."""
+"""A paper's table: its lines, its cells, and the number of cells with each verdict."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ class LineKey(NamedTuple):
 
 @dataclass(frozen=True)
 class PaperCell:
-    """One printed cell and what was measured. `ratio` is the printed value as method / vanilla,
-    where ratios are compared; `row` is the row that was measured, `other_rows` are those of other
-    settings that may be the paper's. `objections` are all reasons against comparing it, `doubts`
-    those for which it decides nothing. `at_chance`: the score, or one of those that it averages,
-    isn't clearly above the best constant answer's. `to_fused`, `comparison`: see
-    reports.papers.to_unfused.Reading."""
+    """One printed cell and its measurement. `ratio` is the printed value as method / vanilla, if
+    ratios are compared; `row` is the measured row, `other_rows` are rows of other settings that may
+    be the paper's. `objections` are all reasons against comparing it, `doubts` the reasons why it
+    decides nothing. `at_chance`: the score, or one of those that it averages, isn't clearly above
+    the best constant answer's. `to_fused`, `comparison`: see reports.papers.to_unfused.Reading."""
 
     line: LineKey
     printed: Printed
@@ -58,7 +57,7 @@ class PaperCell:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table to be written. `others` are rows of its methods and tasks that no cell uses."""
+    """A table of a report. `others` are rows of its methods and tasks that no cell uses."""
 
     definition: Definition
     cells: list[PaperCell]
@@ -71,21 +70,21 @@ class PaperTable:
         return list({row["row_id"]: row for row in rows}.values())
 
     def summary(self) -> str:
-        """How many cells there are, and how many have each verdict."""
+        """The number of cells, and the number with each verdict."""
         return counted(self.counts())
 
     def record(self) -> dict[str, Any]:
-        """The table in the list of tables for a program."""
+        """The table as an entry of the machine-readable list of tables."""
         names = {"name": self.definition.name, "title": self.definition.heading}
         return {**names, "cells": len(self.cells), **self.counts()}
 
     def counts(self) -> dict[str, int]:
-        """Verdict → how many of its cells have it."""
+        """Verdict → number of cells that have it."""
         counts = Counter(cell.verdict for cell in self.cells)
         return {str(verdict): counts[verdict] for verdict in PaperVerdict}
 
 
 def counted(counts: Mapping[str, int]) -> str:
-    """Numbers of cells by verdict as text, none left out but zeros."""
+    """Numbers of cells by verdict as text, without zeros."""
     parts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
     return f"{sum(counts.values()):,} cells: {parts}"

@@ -1,4 +1,4 @@
-"""A paper's table as LaTeX: one float, with the reasons as notes under it."""
+"""A paper's table as LaTeX: one float, with the reasons as notes below it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def tables(tables: Sequence[PaperTable]) -> str:
 
 
 def _floats(table: PaperTable) -> Iterator[str]:
-    """Each cell with a measured value; where there is none, each cell that is printed."""
+    """A float of the cells with a measured value; if there are none, of all printed cells."""
     cells = [cell for cell in table.cells if cell.measured or cell.verdict in DONE] or table.cells
     left_out = [cell for cell in table.cells if cell not in cells]
     marks, numbered, label = _Reasons(), Notes(table), line_labels(table, table.cells)
@@ -75,7 +75,7 @@ def _configuration(row: Row) -> str:
 
 
 def _missing(cells: Sequence[PaperCell]) -> Iterator[str]:
-    """How many printed cells are not in the table, for each reason."""
+    """The number of printed cells that are not in the table, for each reason."""
     reasons: dict[str, int] = {}
     for cell in cells:
         why = f"{cell.verdict}{f' ({cell.reason})' if cell.reason else ''}"
@@ -85,7 +85,7 @@ def _missing(cells: Sequence[PaperCell]) -> Iterator[str]:
 
 
 class _Reasons:
-    """A mark for each reason of a verdict, which is written once under the table."""
+    """A mark for each reason of a verdict, which is written once below the table."""
 
     def __init__(self) -> None:
         self._marks: dict[str, str] = {}

@@ -25,10 +25,10 @@ PAGE_FAULTS = "its times hold page faults of blocks that were too large for mall
 
 
 class Reading(NamedTuple):
-    """A figure of a row; the objections, for which it isn't the printed cell's; the doubts, for
-    which it decides nothing though it is; whether it is a score that isn't clearly above the best
-    constant answer's; of a score against vanilla's, with which weights both were measured; and of a
-    ratio, what it is to fused vanilla, None where that isn't known."""
+    """A figure of a row. Objections are reasons why it can't be compared with the printed cell;
+    doubts are reasons why the comparison decides nothing. Also whether it is a score that isn't
+    clearly above the best constant answer's; for a score against vanilla's, the weights of both;
+    and for a ratio, the ratio to fused vanilla, None if it isn't known."""
 
     measured: Measured
     objections: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Reading(NamedTuple):
 
 
 def paired_figure(row: Row, unfused: Row | None, name: Name = "lat") -> Reading | None:
-    """method / unfused vanilla, from the ratios that each has to fused vanilla."""
+    """method / unfused vanilla, from the ratio of each to fused vanilla."""
     mine = Comparison.of(row, name).paired
     if mine is None:
         return None
@@ -58,7 +58,8 @@ def _as_measured(ratio: paired.Ratio) -> Measured:
 
 
 def peak(names: Sequence[str]) -> Callable[[Row, Row | None], Reading | None]:
-    """method / unfused vanilla of a sum of bytes, or against fused where there is no other."""
+    """method / unfused vanilla for a sum of bytes, or against fused vanilla if there is no unfused
+    row."""
 
     def ratio(row: Row, unfused: Row | None) -> Reading | None:
         mine = _sum(row, names)
@@ -83,7 +84,7 @@ def _sum(row: Mapping[str, Any], names: Sequence[str]) -> int | None:
 
 
 def attention(row: Row, unfused: Row | None) -> Reading | None:
-    """Time inside the attention, method / unfused vanilla: the attention's share of each one's walk
+    """Time inside the attention, method / unfused vanilla: the attention's share of each one's pass
     through the layers × the paired ratio of their latencies."""
     latency = paired_figure(row, unfused)
     mine, base = _attention_share(row), _attention_share(unfused) if unfused else None
@@ -103,8 +104,8 @@ def attention(row: Row, unfused: Row | None) -> Reading | None:
 
 
 class _Share(NamedTuple):
-    """Logarithm of a share, and how far its 95 % interval reaches; None: it was read twice at
-    most."""
+    """Logarithm of a share, and the half-width of its 95 % interval; None: at most two
+    measurements."""
 
     middle: float
     reach: float | None
@@ -124,7 +125,7 @@ def _attention_share(row: Row) -> _Share | None:
 
 def whole_answer(row: Row, unfused: Row | None, tokens: int) -> Reading | None:
     """Time of the first token and `tokens` − 1 further ones, method / unfused vanilla. A further
-    token's time is read once for each arm; that of the first is paired."""
+    token's time is measured once for each arm; the first token's is paired."""
     reading = paired_figure(row, unfused)
     first_ns = row["lat_base_median_ns"]
     if reading is None or unfused is None or first_ns is None:

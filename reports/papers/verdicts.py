@@ -1,6 +1,6 @@
-"""When a measured figure reproduces a printed one: pure functions.
+"""Decides when a measured figure reproduces a printed one: pure functions.
 
-The printed value has a margin of its own: half of its last digit, or the error of reading a plot.
+The printed value has a margin: half of its last digit, or the error of reading a plot.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REPEATABILITY = 0.01
 
 
 class PaperVerdict(StrEnum):
-    """What the stored rows say of a printed cell: one word, each with one meaning."""
+    """The verdict of the stored rows on a printed cell: one word, each with one meaning."""
 
     REPRODUCED = "reproduced"
     """The whole measured interval lies within the tolerance of the printed value."""
@@ -46,7 +46,7 @@ class Judgement(NamedTuple):
 
 
 def judge_score(printed: float, margin: float, measured: Measured) -> Judgement:
-    """A score in 0…100 against the printed one."""
+    """Compares a score in 0…100 with the printed one."""
     delta = measured.value - printed
     if measured.lo is None or measured.hi is None:
         return Judgement(PaperVerdict.UNDECIDED, "no interval", delta)
@@ -58,7 +58,7 @@ def judge_score(printed: float, margin: float, measured: Measured) -> Judgement:
 
 
 def judge_ratio(printed: float, margin: float, measured: Measured) -> Judgement:
-    """A ratio to vanilla against the printed one; `margin` is relative."""
+    """Compares a ratio to vanilla with the printed one; `margin` is relative."""
     delta_pct = (measured.value / printed - 1) * 100
     if measured.lo is None or measured.hi is None:
         return Judgement(PaperVerdict.UNDECIDED, "no interval", delta_pct)
@@ -73,7 +73,8 @@ def judge_ratio(printed: float, margin: float, measured: Measured) -> Judgement:
 
 
 def _verdict(middle: float, lo: float, hi: float, margin: float, tolerance: float) -> PaperVerdict:
-    """From the distances of the measured value and its interval to the printed value."""
+    """The verdict, from the distances of the measured value and its interval to the printed
+    value."""
     reach = tolerance + margin
     if -reach <= lo and hi <= reach:
         return PaperVerdict.REPRODUCED

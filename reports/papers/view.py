@@ -1,4 +1,4 @@
-"""A table as a page of plain text and grids of text, which the templates of all formats render."""
+"""A table as a page of plain text and text grids, which the templates of all formats render."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ CHANCE_NOTE = (
 
 
 def page(table: PaperTable) -> Page:
-    """Everything that a report says about a table, in order."""
+    """All parts of a report about a table, in order."""
     definition = table.definition
     notes = Notes(table)
     labelled = [*preparation(table), *commands(table)]
@@ -107,8 +107,8 @@ class Notes:
 
 
 def _paper_shapes(table: PaperTable) -> Iterator[TextGrid]:
-    """Each part of the table in the paper's own shape, methods down, tasks and metrics across;
-    parts with more columns than a page has room for are left out."""
+    """Each part of the table in the paper's shape: methods as lines, tasks and metrics as columns.
+    Parts with more columns than fit a page are left out."""
     for part in dict.fromkeys(cell.line.part for cell in table.cells):
         cells = [cell for cell in table.cells if cell.line.part == part]
         columns = list(dict.fromkeys((c.printed.task, c.printed.metric) for c in cells))
@@ -131,7 +131,7 @@ def _paper_shapes(table: PaperTable) -> Iterator[TextGrid]:
 
 
 def line_labels(table: PaperTable, cells: Iterable[PaperCell]) -> Callable[[LineKey], str]:
-    """A function that gives the label of a line; sizes and lengths are in it where those of the
+    """A function that gives the label of a line, which contains sizes and lengths if those of the
     cells differ."""
     sizes, lengths = zip(*((cell.line.size, cell.line.length) for cell in cells), strict=True)
     return lambda line: line_label(table, line, len(set(sizes)) > 1, len(set(lengths)) > 1)
@@ -145,7 +145,7 @@ def line_label(table: PaperTable, line: LineKey, sizes: bool, lengths: bool) -> 
 
 
 def _short_text(cell: PaperCell | None) -> str:
-    """The printed value; after an arrow the measured one and its verdict."""
+    """The printed value; after an arrow, the measured value and its verdict."""
     if cell is None:
         return ""
     text = printed_text(cell.printed)
@@ -159,8 +159,8 @@ def _short_text(cell: PaperCell | None) -> str:
 
 
 def _cell_grids(table: PaperTable, notes: Notes) -> Iterator[TextGrid]:
-    """One grid for each task of each part, a line for each metric of each printed line. Cells that
-    cannot be measured are in the note under it."""
+    """One grid for each task of each part, with a line for each metric of each printed line. The
+    note below it lists cells that cannot be measured."""
     groups: dict[tuple[str, str], list[PaperCell]] = {}
     for cell in table.cells:
         groups.setdefault((cell.line.part, cell.printed.task), []).append(cell)
@@ -189,7 +189,7 @@ def _cannot(cell: PaperCell) -> bool:
 
 
 def _cannot_note(cells: Sequence[PaperCell], table: PaperTable, notes: Notes) -> str:
-    """The cells with what is printed in them, grouped by the reason; empty without cells."""
+    """The cells with their printed values, grouped by reason; empty without cells."""
     reasons: dict[str, dict[str, list[str]]] = {}
     for cell in cells:
         label = line_label(table, cell.line, True, True)
@@ -208,7 +208,7 @@ def metric_label(cell: PaperCell) -> str:
 
 
 def published_text(cell: PaperCell, notes: Notes) -> str:
-    """The printed value, its ratio to vanilla where they differ, and the numbers of its notes."""
+    """The printed value, its ratio to vanilla if they differ, and the numbers of its notes."""
     ratio = "" if cell.ratio in (None, cell.printed.value) else f" = ×{cell.ratio:.3f}"
     return printed_text(cell.printed) + ratio + notes.mark(cell)
 
@@ -236,7 +236,7 @@ def _delta(cell: PaperCell) -> str:
     return signed(delta) + (" %" if cell.is_ratio else "")
 
 
-# --- what stands beneath them ------------------------------------------------------------------
+# --- the text below them ---------------------------------------------------------------------
 
 
 def _commands_note(table: PaperTable, labelled: Sequence[Labelled]) -> str:
@@ -248,7 +248,7 @@ def _commands_note(table: PaperTable, labelled: Sequence[Labelled]) -> str:
 
 
 def _checkpoint_note(table: PaperTable) -> str:
-    """What a checkpoint must be for its scores to be compared."""
+    """The conditions under which a checkpoint's scores are compared."""
     definition = table.definition
     scores = any(definition.metric(c.printed.metric).measure in SCORES for c in table.cells)
     if not scores or not {"finetuned", "from-scratch"} & set(definition.weights):
@@ -280,7 +280,7 @@ def measured_hardware(rows: Iterable[Row]) -> list[str]:
 
 
 def _configuration_grid(table: PaperTable) -> TextGrid:
-    """The paper's configuration and that of each measured row, side by side."""
+    """The configurations of the paper and of each measured row, side by side."""
     setup = table.definition.setup
     head = ("row", "method", "task", "tokens", "model", "weights", "data", "precision", "batch")
     keys = ("model", "weights", "data", "precision", "batch", "device")
@@ -294,7 +294,7 @@ def _configuration_grid(table: PaperTable) -> TextGrid:
 
 
 def _configuration(row: Row) -> tuple[str, ...]:
-    """What a row was measured with, in the order of the grid."""
+    """The configuration of a row, in the order of the grid."""
     rows = row["n_scored"] if row["n_scored"] is not None else row["n_samples_planned"]
     steps = f", {row['train_steps']:,} steps" if row["train_steps"] else ""
     official = None if row["data_source"] == "embedded" else row["n_samples_official"]

@@ -64,8 +64,8 @@ def reviews(split: str, index: int, tokens: int, seed: int = 0) -> list[tuple[st
 
 
 def chapters(split: str, index: int, tokens: int, seed: int = 0) -> list[str]:
-    """Summaries of a novel's 3 to 20 chapters, in order. Each begins at the place where the one
-    before ended, which determines the order. At most `tokens` tokens if three fit."""
+    """Summaries of a novel's 3 to 20 chapters, in order. Each begins at the place where the
+    previous one ended, which determines the order. At most `tokens` tokens if three fit."""
     rng = seeds.stream("chapters", split, seed, index)
     names = stories.names(split)
     hero = rng.choice(names)

@@ -1,4 +1,4 @@
-"""Needles that share no word with their question: what is asked follows from what everyone knows.
+"""Needles that share no word with their question: the answer follows from common knowledge.
 
 Modelled on the idea of NoLiMa (Modarressi et al., 2025, arXiv:2502.05167), whose texts can't be
 shipped; these are the project's own.
@@ -36,7 +36,7 @@ FACTS = {
 
 
 def needle(rng: Random, split: str) -> Sample:
-    """The person of one fact; the other facts, about others, stand around it."""
+    """A question about the person of one fact, between facts about other people."""
     chosen = rng.sample(list(FACTS), 8)
     names = rng.sample(stories.names(split), len(chosen))
     facts = [fact.format(name) for fact, name in zip(chosen, names, strict=True)]

@@ -1,6 +1,7 @@
 """The first ten kinds of bAbI (Weston et al., 2015, arXiv:1502.05698) from a small simulated world:
-people who walk about, take, drop and hand over things. Facts are in order; the answer follows from
-them alone. Who carries nothing isn't asked how much: the official metric scores no answer "none".
+people who walk about, take, drop and hand over things. Facts are in order, and the answer follows
+from them alone. No question asks how many things someone without things carries: the official
+metric doesn't score the answer "none".
 """
 
 from __future__ import annotations
@@ -105,7 +106,8 @@ def _walked(kind: str, rng: Random) -> Sample:
 
 
 def _ask(kind: str, world: World) -> tuple[str, str] | None:
-    """A question on the world as it is, and its answer; None where there is nothing to ask yet."""
+    """A question on the current state of the world, and its answer; None if no question is possible
+    yet."""
     rng, placed = world.rng, sorted(world.place)
     if kind in ("qa1", "qa6"):
         person = rng.choice(placed)

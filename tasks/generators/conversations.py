@@ -1,6 +1,6 @@
 """Conversations on topics in LongEval's layout, which ask for the first topic.
 
-The splits have different topics, but the same sentences.
+The splits have different topics but the same sentences.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def topics(split: str) -> list[str]:
 def conversations(
     split: str, index: int, tokens: int, n: int | None, seed: int = 0
 ) -> list[tuple[str, str]]:
-    """(topic, conversation) of n different topics; without n as many as fit into `tokens` tokens,
-    but at least two. Each has one to four questions."""
+    """(topic, conversation) of n different topics; without n, as many as fit into `tokens` tokens,
+    at least two. Each has one to four questions."""
     rng = seeds.stream("conversations", split, seed, index)
     chosen = rng.sample(topics(split), len(topics(split)))
     pairs: list[tuple[str, str]] = []

@@ -1,5 +1,5 @@
 """Questions on one of many documents, as in RULER (Hsieh et al., 2024, arXiv:2404.06654): qa_1 and
-qa_2, on paragraphs of the project's own and on those of the official question sets."""
+qa_2, on the project's paragraphs and on those of the official question sets."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tasks.loading.ruler_files import Asked
 
 def questions(rng: Random, split: str, linked: bool) -> Sample:
     """A question over documents: qa_1 asks for one fact, qa_2 for two that are linked. The
-    paragraphs are the project's own; those around the right ones are of the same kind, with other
-    people and things, and plain prose where these come to an end."""
+    paragraphs are the project's; those around the right ones are of the same kind, with other
+    people and things, followed by plain prose when these run out."""
     people = rng.sample(stories.names(split), len(stories.names(split)))
     things = [f"{adjective} {noun}" for noun in story_words.NOUNS
               for adjective in story_words.ADJECTIVES]  # fmt: skip
@@ -50,7 +50,8 @@ def questions(rng: Random, split: str, linked: bool) -> Sample:
 
 
 def official_questions(rng: Random, texts: Sequence[str], asked: Asked) -> Sample:
-    """A question over documents of `texts`: those that it is on, then near ones, then any."""
+    """A question over documents of `texts`: first those with the answer, then similar ones, then
+    any."""
     near = rng.sample(asked.near, len(asked.near))
     taken = {*asked.gold, *near}
     further = filler.different(lambda: rng.randrange(len(texts)), taken)

@@ -1,5 +1,5 @@
-"""Filler between the facts of generated prompts: endless lists, of which a prompt takes the first
-units, so that one that is a unit longer is otherwise the same."""
+"""Filler between the facts of generated prompts. A prompt takes the first units of an endless list,
+so that a prompt with one more unit is otherwise the same."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def prose(rng: Random) -> Endless:
 
 @functools.cache
 def _templates() -> list[list[str | list[str]]]:
-    """The sentences of prose without names, in their parts: a text, or words of which one stands
-    there. A thousand prompts draw from them 300,000 times."""
+    """The sentences of prose without names, in parts: a text, or words of which one is chosen. They
+    are cached, since a thousand prompts draw from them 300,000 times."""
     return [
         [
             part
@@ -65,7 +65,7 @@ def identifier(rng: Random) -> str:
 
 
 def different(draw: Callable[[], T], taken: set[T]) -> Iterator[T]:
-    """Endless draws, each once and none of `taken`, which grows."""
+    """Endless distinct draws that aren't in `taken`, to which they are added."""
     while True:
         if (item := draw()) not in taken:
             taken.add(item)

@@ -1,9 +1,9 @@
 """Seeded texts whose content is spread over the whole text, with a summary of it.
 
-A few folks have habits: what they do and eat, what they fear and where they live. Many sentences
-state a habit of a folk, in random order and far from each other; some state a wrong one, and
-irrelevant prose is between them. The summary has a line per folk. It doesn't depend on any single
-sentence, so it can be found from a blurred version or a part of the text.
+A few folks have habits: what they do, eat and fear, and where they live. Many sentences state a
+habit of a folk, in random order and far apart; some state a wrong habit, and irrelevant prose is
+between them. The summary has a line per folk. It doesn't depend on any single sentence, so a
+blurred version or a part of the text is enough to find it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ LINE = "{folk} {act}: {food}, {beast}, {land}."
 
 
 class Source(NamedTuple):
-    """A word of the summary that varies, and one place of the text that states it correctly: where
-    it begins in each, in characters, and its length."""
+    """A variable word of the summary, and one passage of the text that states it correctly: its
+    first character in both, and its length."""
 
     summary: int
     text: int
@@ -43,7 +43,7 @@ class Source(NamedTuple):
 
 
 class GistText(NamedTuple):
-    """A text, its summary, and for each word of the summary that varies all its sources."""
+    """A text, its summary, and all sources of each variable word of the summary."""
 
     text: str
     summary: str
@@ -61,8 +61,8 @@ LEAST = 200
 
 
 def gist(split: str, index: int, tokens: int, seed: int = 0) -> GistText:
-    """Text number `index` of a split, with at most `tokens` tokens and nearly as many. Raises
-    ValueError for fewer than 200, which have no room for all habits."""
+    """Text number `index` of a split, with nearly `tokens` tokens, never more. Raises ValueError
+    for fewer than 200, which have no room for all habits."""
     if tokens < LEAST:
         raise ValueError(f"tokens is {tokens}; accepted: {LEAST} and more")
     rng = stream("gist", VERSION, split, seed, index, tokens)
@@ -87,7 +87,7 @@ def _sentences(
     rng: random.Random, habits: dict[str, dict[str, str]], tokens: int
 ) -> list[tuple[str, tuple[str, str] | None]]:
     """Sentences, each with the folk and kind of the habit that it states correctly, or None. At
-    least two thirds of those on a habit are correct, so the most frequent statement is."""
+    least two thirds of those on a habit are correct, so the most frequent statement is correct."""
     result: list[tuple[str, tuple[str, str] | None]] = []
     n_right: Counter[tuple[str, str]] = Counter()
     n_wrong: Counter[tuple[str, str]] = Counter()

@@ -1,6 +1,6 @@
-"""Directed graphs with an operation on them, as in GraphWalks: the nodes at a depth, or parents.
+"""Directed graphs and an operation on them, as in GraphWalks: the nodes at a depth, or parents.
 
-The part that the answer follows from is drawn first; filler edges join other nodes among themselves
+The part that determines the answer is drawn first. Filler edges join other nodes with each other
 and lead into that part, never out of it, so that the answer is the same at every length.
 """
 
@@ -63,7 +63,7 @@ def walk(rng: Random) -> Sample:
     state = rng.random()
 
     def document(units: int) -> str:
-        # With a unit more it has the same edges and one more, so that its tokens only grow.
+        # One more unit adds an edge and changes none, so that the number of tokens only grows.
         others, draw = outside.first(units // 2 + 2), Random(state)
         more = []
         for i in range(units):

@@ -21,7 +21,7 @@ def line_names(style: str, split: str, rng: Random, n: int | None) -> Iterator[s
     if style == "LRT-UUID":
         return (str(uuid.UUID(int=rng.getrandbits(128), version=4)) for _ in itertools.count())
     if style == "LRT-ABCindex":
-        # Six letters give 46656 names; the official code uses more letters for more lines.
+        # Six letters give 46656 names; for more lines the official code uses more letters.
         width = 6
         while n and 6**width < n:
             width += 1

@@ -22,8 +22,8 @@ CANDIDATES = 8
 @dataclass(frozen=True)
 class Links:
     """Paragraphs (title, sentences), a question with its answer, and the same in WikiHop's form:
-    the relation of a subject to `home`, one of `candidates`. `supporting` are (title, sentence
-    number) of the facts that are needed."""
+    the relation of a subject to `home`, one of `candidates`. `supporting` contains (title, sentence
+    number) of the required facts."""
 
     paragraphs: tuple[tuple[str, tuple[str, ...]], ...]
     question: str
@@ -45,8 +45,8 @@ Fact = tuple[str, str, str]  # a thing, its owner, and the owner's home
 def linked_facts(
     rng: random.Random, split: str, tokens: int, n: int, neighbours: bool = False
 ) -> tuple[list[Fact], tuple[tuple[str, tuple[str, ...]], ...]]:
-    """n facts and their paragraphs with at most `tokens` tokens, or the facts alone if these have
-    more. With `neighbours` the first two owners have the same home."""
+    """n facts and their paragraphs with at most `tokens` tokens, or only the facts if these have
+    more. With `neighbours`, the first two owners have the same home."""
     people = rng.sample(stories.names(split), n)
     nouns = rng.sample(story_words.NOUNS, n)
     things = [f"{rng.choice(story_words.ADJECTIVES)} {noun}" for noun in nouns]

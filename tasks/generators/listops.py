@@ -82,7 +82,7 @@ def chunk(grammar: Grammar, seed: int, split: str, number: int) -> list[tuple[st
     values: list[int] = []
     # Bottom-up: the arguments of a level's operations are on the next level, in order.
     for heads, operands in reversed(levels):
-        below, at = (texts, values), 0  # the next level, and how much of it is used
+        below, at = (texts, values), 0  # the next level, and how much of it is used so far
         texts, values = [], []
         for head, size in zip(heads, operands, strict=True):
             if not size:

@@ -76,9 +76,9 @@ def images(
     size: int, seed: int, split: str = "test", jobs: int = 1,
     contour: int = HARD[32].contour, short: bool = True,
 ) -> Iterator[Image]:  # fmt: skip
-    """Endless images; those of different seeds and splits are independent. Paths with fewer dashes
-    than the hard variant's 14 are easier (LRA has 9 and 6 too), as are images without `short`
-    paths, the distractors."""
+    """Endless images; those of different seeds and splits are independent. Fewer dashes than the
+    hard variant's 14 are easier (LRA has 9 and 6 too), and so are images without `short` paths, the
+    distractors."""
     return chunks(partial(batch, contour=contour, short=short), (size, seed, split), jobs)
 
 
@@ -89,7 +89,7 @@ def batch(
     """Images 8·number to 8·number + 7 of a seed and a split."""
     hard = HARD[size]
     if contour != hard.contour:
-        # Distractors are a third as long, as in LRA, and as many as in the hard variant.
+        # Distractors are a third as long, as in LRA, and have the hard variant's number.
         hard = replace(hard, contour=contour, distractor_contour=max(1, contour // 3))
     if not short:
         hard = replace(hard, distractors=0)

@@ -1,7 +1,7 @@
 """Drawing of Pathfinder images: LRA's parameters, the pixels of each dash, and whole images.
 
 Dashes and discs are drawn at twice the size and reduced with a Lanczos filter in 8 bits, with the
-library of the official code, so that they have the same greys.
+library of the official code, so that greys are the same.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from PIL import Image, ImageDraw
 
 FULL = 255  # a completely covered pixel
 FINE = 2  # sub-pixels per pixel and axis
-FREE = 76  # a path may begin at pixels covered by at most this: 0.3
+FREE = 76  # a path may begin at pixels with at most this coverage: 0.3
 SEEDS = 360
-Dash = tuple[int, int, int]  # the pixel (y, x) that it is drawn from, and its index in Dashes
+Dash = tuple[int, int, int]  # the pixel (y, x) from which it is drawn, and its index in Dashes
 Point = tuple[int, int]
 Ints = NDArray[np.int64]
 
@@ -57,16 +57,16 @@ HARD = {
 @dataclass(frozen=True)
 class Dashes:
     """All dashes for a size and a gap. The first 360 begin a path: they are drawn from their first
-    pixel, at whole degrees. The others continue one: a path turns at its pivot, in the middle of a
-    gap, and they are drawn backwards from their end, a pixel near a circle around the pivot.
+    pixel, at whole degrees. The others continue a path, which turns at a pivot in the middle of a
+    gap: they are drawn backwards from their end, a pixel near a circle around the pivot.
 
     angle  [m] radians, the direction of the path
-    pivot  [m, 2] from the pixel that the dash is drawn from to its pivot
-    step   [m, 2] from its pivot to that of the next dash
+    pivot  [m, 2] from the pixel at which drawing starts to its pivot
+    step   [m, 2] from its pivot to the pivot of the next dash
     ends   [m - 360, 2] from the pivot to the pixels on the circle
-    drawn  the covered pixels (dy, dx) relative to the one that the dash is drawn from, [m, p, 2],
-           and how much of each is covered, [m, p], 0…255; `kept` is the same dilated by the gap,
-           `near` dilated twice
+    drawn  the covered pixels (dy, dx) relative to the pixel at which drawing starts, [m, p, 2], and
+           their coverage, [m, p], 0…255; `kept` is the same dilated by the gap, `near` dilated
+           twice
     clear  for each of the first 360, the pixels relative to its first that must be free, [q, 2]
     begins  for each of the first 360, whether a path may begin with it: the official code rejects
            it if for any pixel of the image all of `clear` is outside, however far from there the
@@ -90,7 +90,7 @@ def dashes(size: int, gap: int) -> Dashes:
     hard = HARD[size]
     ends, turned = _circle(hard.dash + gap)
     angle = np.concatenate([np.deg2rad(np.arange(SEEDS)), turned])
-    # At the start of a path the pivot is a gap behind the first pixel, rounded twice.
+    # At the start of a path, the pivot is one gap before the first pixel, rounded twice.
     head = moved(angle[:SEEDS], hard.dash)
     begins = head + moved(angle[:SEEDS] + math.pi, hard.dash + gap)
     drawn_from = np.concatenate([angle[:SEEDS], turned + math.pi])
@@ -119,7 +119,7 @@ def dashes(size: int, gap: int) -> Dashes:
 
 
 def _everywhere(offsets: Ints) -> bool:
-    """Whether for each corner of an image one of the pixels is inside."""
+    """Whether one of the pixels is inside for each corner of an image."""
     return all((offsets * (y, x) >= 0).all(1).any() for y in (-1, 1) for x in (-1, 1))
 
 

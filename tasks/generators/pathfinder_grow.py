@@ -1,5 +1,5 @@
-"""Growing the paths of many Pathfinder images at a time; the rules are in
-tasks.generators.pathfinder."""
+"""Grows the paths of many Pathfinder images at a time; tasks.generators.pathfinder has the
+rules."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from tasks.generators.pathfinder_draw import FREE, FULL, SEEDS, Hard, Ints, dashes, dilate, moved
 
 ATTEMPTS = 64  # in parallel for each image
-OVERLAP = 1.8 * FULL  # two dashes overlap from this sum of their greys
+OVERLAP = 1.8 * FULL  # two dashes overlap if their greys sum to this
 TRIES = 5  # for each distractor
 Flags = NDArray[np.bool_]
 
 
 class Field:
     """The occupied pixels of n images, uint8 [n, pixels]: where no dash may be (`kept`), and where
-    none may end (`near`). Borders and the outside are occupied."""
+    no dash may end (`near`). Borders and the outside are occupied."""
 
     def __init__(self, hard: Hard, gap: int, n: int) -> None:
         self.hard, self.gap, self.dashes = hard, gap, dashes(hard.size, gap)
@@ -92,10 +92,10 @@ class Field:
     def grow(
         self, rng: np.random.Generator, image: Ints, first: Ints, count: int, group: int = 1
     ) -> tuple[Ints, Ints]:
-        """Grow s paths per image, in step, from first [n, s, 3] to `count` dashes: the rows where
-        none failed, and their dashes [n, s, count, 3]. A dash is added to the field when the next
-        one has been found, since consecutive dashes touch. With a `group` size above 1, an image
-        that fails continues as a copy of another one of its group that doesn't."""
+        """Grow s paths per image, in step, from first [n, s, 3] to `count` dashes: the rows in
+        which no path failed, and their dashes [n, s, count, 3]. A dash is added to the field after
+        the next one has been found, since consecutive dashes touch. With a `group` size above 1, an
+        image that fails continues as a copy of an image of its group that didn't."""
         grown = np.zeros((*first.shape[:2], count, 3), int)
         grown[:, :, 0] = first
         rows = np.arange(len(image))
@@ -116,7 +116,7 @@ class Field:
 
 
 def _replacements(rng: np.random.Generator, alive: Ints, n: int, group: int) -> tuple[Ints, Ints]:
-    """The failed ones of n attempts, and for each a random survivor of its group. Groups without
+    """The failed attempts among n, and for each a random survivor of its group. Groups without
     survivors are left out."""
     is_alive = np.zeros(n, bool)
     is_alive[alive] = True
@@ -163,7 +163,7 @@ def targets(rng: np.random.Generator, hard: Hard, gap: int, pairs: int) -> Ints:
 
 
 def distractors(rng: np.random.Generator, hard: Hard, gap: int, pairs: Ints) -> list[list[Ints]]:
-    """For each pair of targets the short paths for which there is room."""
+    """For each pair of targets, the short paths that fit."""
     n = len(pairs)
     field = Field(hard, gap, n)
     # The official code omits the last dash of the first target.
@@ -190,8 +190,8 @@ def distractors(rng: np.random.Generator, hard: Hard, gap: int, pairs: Ints) -> 
 
 
 def _room(rng: np.random.Generator, field: Field, image: Ints) -> tuple[Flags, Ints]:
-    """A random dash on free pixels of each image: (whether there is one [n], dash [n, 3]). One that
-    leaves the image is sampled again, at most twice."""
+    """A random dash on free pixels of each image: (found [n], dash [n, 3]). A dash that leaves the
+    image is sampled again, at most twice."""
     hard, table = field.hard, field.dashes
     reach = hard.dash + field.gap
     inner = slice(field.edge, -field.edge)

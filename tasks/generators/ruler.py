@@ -1,6 +1,6 @@
 """The samples of RULER (Hsieh et al., 2024, arXiv:2404.06654), after scripts/data/synthetic of its
-repository. Departures, which keep every sample answerable: keys and names are distinct, answers
-occur once, places are drawn anew in each sample, frequent words have falling counts.
+repository. Differences that keep every sample answerable: keys and names are distinct, answers
+occur once, positions are drawn again in each sample, frequent words have falling counts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEPTHS = [100 * i / 39 for i in range(40)]
 
 @dataclass(frozen=True)
 class Needles:
-    """A needle task: what the needles stand in (noise, prose, or needles alone), and how many."""
+    """A needle task: the haystack (noise, prose, or only needles), and the number of needles."""
 
     haystack: str
     key: str = "words"
@@ -38,7 +38,7 @@ class Needles:
 
     @property
     def most_turns(self) -> int:
-        """Questions that one text can answer, each for another key."""
+        """The number of questions, each for another key, that one text can answer."""
         if self.queries > 1 or self.values > 1:
             return 1
         return len(DEPTHS) if self.haystack == "needles" else self.keys
@@ -59,9 +59,9 @@ NIAH = {
 def needles(
     kind: Needles, rng: Random, split: str, turns: int = 1, sentences: Sequence[str] = ()
 ) -> Sample:
-    """Values of one or several keys to be found: niah_*. Each of several turns asks for other keys;
-    in a haystack of needles as many are hidden. Prose is of the `sentences`, where some are given,
-    from the first on and again where they come to an end."""
+    """niah_*: values of one or several keys are to be found. Each of several turns asks for other
+    keys; a haystack of needles hides that many too. Prose consists of the `sentences`, if any are
+    given, from the first on and repeated when they run out."""
     words = line_names.line_names("LRT-NL", split, rng, None)
     draw = {
         "words": lambda: next(words),
@@ -123,7 +123,7 @@ def _listed(items: Sequence[str]) -> str:
 
 
 def variable_tracking(rng: Random, hops: int = 4) -> Sample:
-    """All variables that a value was passed on to: vt. A solved example comes before it."""
+    """vt: all variables to which a value was passed on, after a solved example."""
     taken: set[str] = set()
 
     def chain(letters: int) -> tuple[list[str], str]:
@@ -133,7 +133,7 @@ def variable_tracking(rng: Random, hops: int = 4) -> Sample:
         return list(islice(names, hops + 1)), filler.number(rng, 5)
 
     def written(chained: tuple[list[str], str], lines: int) -> tuple[str, str, str]:
-        """The chain among lines of noise, its question, and how the answer begins."""
+        """The chain among lines of noise, its question, and the beginning of the answer."""
         variables, value = chained
         facts = [f"VAR {variables[0]} = {value}"]
         facts += [f"VAR {b} = VAR {a}" for a, b in pairwise(variables)]
@@ -170,12 +170,12 @@ def _coded(rng: Random) -> Callable[[], str]:
 
 
 def common_words(rng: Random, length: int) -> Sample:
-    """The ten words that a list has most often: cwe. A solved example comes before it. Below 4,096
-    tokens the common words come 6 times and the others once, from there on 30 and 3 times."""
+    """cwe: the ten most frequent words of a list, after a solved example. Below 4,096 tokens common
+    words occur 6 times and the others once, from there on 30 and 3 times."""
     long = length >= 4096
     times, other, size, shown_times, shown_other = (30, 3, 40, 10, 3) if long else (6, 1, 20, 3, 1)
     words = filler.Endless(_distinct_words(rng).__next__)
-    common = words.first(20)  # ten of the example and ten that are asked for
+    common = words.first(20)  # ten for the example and ten for the question
     intro = (
         "Below is a numbered list of words. In these words, some appear more often than others. "
         "Memorize the ones that appear most often.\n"
@@ -203,7 +203,7 @@ def common_words(rng: Random, length: int) -> Sample:
 
 
 def _distinct_words(rng: Random) -> Iterator[str]:
-    """Words of the project's lists once each, then coined ones."""
+    """Words of the project's lists, once each, then invented words."""
     plain = [*story_words.NOUNS, *story_words.ADJECTIVES, *story_words.PLACE_NAMES,
              *story_words.PLACE_NOUNS]  # fmt: skip
     plain += [word for words in story_words.SLOTS.values() for word in words]
@@ -218,8 +218,8 @@ LEAST_FREQUENT = 80
 
 
 def frequent_words(rng: Random) -> Sample:
-    """The three most frequent coded words but for the very first, which is noise: fwe. Rank k
-    occurs N / (k² zeta(2)) times."""
+    """fwe: the three most frequent coded words except the very first, which is noise. Rank k occurs
+    N / (k² zeta(2)) times."""
     zeta = math.pi**2 / 6
     coined = filler.Endless(filler.different(_coded(rng), set()).__next__)
     intro = (

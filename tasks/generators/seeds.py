@@ -17,8 +17,8 @@ def stream(*parts: object) -> random.Random:
 
 
 def in_split(split: str, first: Iterable[str], second: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The pairs of a first and a second part that belong to a split: three fifths of them to
-    train, one fifth each to validation and test, with every part in every split."""
+    """The pairs of a first and a second part that belong to a split: three fifths of them in train,
+    one fifth each in validation and test, with every part in every split."""
     if split not in SPLITS:
         raise ValueError(f"split is {split!r}; accepted: {', '.join(SPLITS)}")
     return (

@@ -1,8 +1,9 @@
-"""Seeded stories of any length, with questions whose answers are in one or two places.
+"""Seeded stories of any length, with questions whose answers are in one or two sentences.
 
-Characters give some things away and carry others about; a thing is where it was carried last.
-Things share their nouns (a silver lantern here, a copper lantern there), and between the facts is
-prose that is irrelevant to the questions. The splits have no name of a character in common.
+Characters give some things away and carry others about; a thing is at the place to which it was
+carried last. Things share their nouns (a silver lantern here, a copper lantern there), and between
+the facts is prose that is irrelevant to the questions. The splits have no name of a character in
+common.
 """
 
 from __future__ import annotations
@@ -118,8 +119,8 @@ def fill(rng: random.Random, template: str, **slots: list[str]) -> str:
 
 
 def _things(rng: random.Random, n: int) -> list[str]:
-    """n different things, or all but one of those there are, which a story then never names; about
-    half of them share their noun with another."""
+    """n different things, at most all but one, which a story then never names; about half of them
+    share their noun with another."""
     nouns = rng.sample(NOUNS, min(len(NOUNS), max(2, (2 * n) // 3)))
     most = min(len(nouns) * len(ADJECTIVES), len(NOUNS) * len(ADJECTIVES) - 1)
     things: dict[str, None] = {}
@@ -161,7 +162,7 @@ def _happen(rng: random.Random, cast: list[str], things: list[str], facts: int) 
 def _write(
     rng: random.Random, world: World, cast: list[str], things: list[str], tokens: int
 ) -> str:
-    """The facts between prose, at most `tokens` tokens, not ending with a fact; the facts alone if
+    """The facts between prose, at most `tokens` tokens, not ending with a fact; only the facts if
     `tokens` leaves no room for prose."""
     start, end = OPENING.format(*rng.sample(cast, 2)), fill(rng, CLOSING)
     if tokens < 20 * len(world.sentences):
@@ -280,7 +281,7 @@ LEAST = 128
 
 
 def story(split: str, index: int, tokens: int, seed: int = 0) -> Story:
-    """Story number `index` of a split; its text has at most `tokens` tokens, and nearly as many.
+    """Story number `index` of a split; its text has nearly `tokens` tokens, never more.
 
     Raises ValueError for an unknown split or fewer than 128 tokens.
     """

@@ -1,4 +1,5 @@
-"""A text in two parts: a prompt, and the tokens after it that a model is made to read."""
+"""A text in two parts: a prompt, and the tokens after it, which a model reads instead of
+generating."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from tasks.base import Encoded
 
 @dataclass(frozen=True)
 class Continued(Encoded):
-    """A prompt, `ids`, whose continuation is read and not generated: the prediction for it is the
-    likelihood of these token ids, as tasks.metrics.likelihood has it."""
+    """A prompt, `ids`, whose continuation is read and not generated: the prediction is the
+    likelihood of these token ids, in the form of tasks.metrics.likelihood."""
 
     continuation: Sequence[int] = ()

@@ -1,9 +1,9 @@
 """VCC's input formats (Zeng et al., 2023, arXiv:2305.04241, appendix; src/roberta and src/t5 of its
 code), and the targets of its classification heads.
 
-Markers in square brackets separate the parts of an input, and are added to the tokenizer as tokens
-of their own: `SPECIAL` lists them by format. The first text of each pair is the query, whose tokens
-are VIP.
+Markers in square brackets separate the parts of an input and are added to the tokenizer as single
+tokens: `SPECIAL` lists them by format. The first text of each pair is the query, whose tokens are
+VIP.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def choice_target(row: Row) -> list[int]:
 
 
 def by_position(candidates: Callable[[str], Sequence[str]], rows: Sequence[Row]) -> list[Constant]:
-    """For each position in the `candidates` of a query, up to the most that one of `rows` has: the
-    candidate there; the last one in a row with fewer."""
+    """For each position in the `candidates` of a query, up to the largest number of any row: the
+    candidate at that position, or the last one in a row with fewer."""
 
     def at(position: int, row: Row) -> str:
         found = candidates(row.query)
@@ -103,8 +103,8 @@ def by_position(candidates: Callable[[str], Sequence[str]], rows: Sequence[Row])
 
 def span_target(row: Row, encoded: Encoded, tokenizer: Tokenizer, cut: str) -> list[int]:
     """The training target of a span head: see tasks.base.Task.target. The span is the answer's
-    first occurrence in a supporting sentence, else its first occurrence anywhere (VCC uses the
-    first anywhere); `cut` is the truncated side of the document."""
+    first occurrence in a supporting sentence, else its first occurrence anywhere (VCC always uses
+    the latter); `cut` is the truncated side of the document."""
     tokenized = tokenizer(row.document, add_special_tokens=False, return_offsets_mapping=True)
     offsets = tokenized["offset_mapping"]
     query_size = len(tokenizer(row.query, add_special_tokens=False)["input_ids"])

@@ -1,7 +1,7 @@
 """Files of a benchmark on the Hugging Face hub.
 
-Only `fetch` uses the network. It records what it downloaded in a manifest, and `fetched` compares
-the files in the cache with that record.
+Only `fetch` uses the network. It records its downloads in a manifest, with which `fetched` compares
+the files in the cache.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ def fetch(task: Any, progress: Callable[[str], None] = print, split: str | None 
     the manifest: all files or none.
 
     `task.hub` has `repo`, `revision`, and either `file` or `files`, patterns by split, in which
-    {length} stands for the task's; `split` None takes the split that is scored. `progress` receives
-    lines of text; huggingface_hub draws its own progress bar. HF_ENDPOINT and HF_HOME are
-    respected. Returns the path of the first file.
+    {length} is replaced by the task's length; `split` None takes the split that is scored.
+    `progress` receives lines of text; huggingface_hub draws its own progress bar. HF_ENDPOINT and
+    HF_HOME are respected. Returns the path of the first file.
 
-    Raises DataError for what the hub doesn't have, FetchError if it can't be reached.
+    Raises DataError for a repository or file that the hub doesn't have, FetchError if the hub can't
+    be reached.
     """
     from huggingface_hub.utils import WeakFileLock  # type: ignore[attr-defined]
 
@@ -127,7 +128,7 @@ def _download(repo: str, name: str, revision: str) -> Path:
 
     path = download(force=False)
     entry = _manifest().get(_key(repo, revision, name))
-    # huggingface_hub doesn't verify cached files, so a damaged one has to be forced.
+    # huggingface_hub doesn't verify cached files, so damaged ones need a forced download.
     if entry and entry["commit"] == _commit(path) and entry["sha256"] != sha256(path):
         path = download(force=True)
     return path

@@ -16,10 +16,11 @@ from tasks.loading.sources import first_line, named_for
 
 @dataclass(frozen=True)
 class HubCheck:
-    """What the hub has for one file or pattern. `problem` is empty if it agrees with the YAML.
+    """The result of comparing one file or pattern with the hub. `problem` is empty if it agrees
+    with the YAML.
 
-    commit       the commit that the revision points to now, which can be pinned
-    unverified   the YAML says that the setting hasn't been checked
+    commit       the current commit of the revision, which can be pinned
+    unverified   whether the YAML marks the setting as unchecked
     """
 
     task: str

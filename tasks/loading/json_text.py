@@ -1,5 +1,5 @@
-"""JSON texts of data files: a key that comes twice in one object and text that isn't Unicode are
-errors, where Python's reader takes the last value and any half of a surrogate pair."""
+"""JSON texts of data files. Duplicate keys of an object and text that isn't Unicode are errors;
+Python's reader would accept the last value and any half of a surrogate pair."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tasks.loading.sources import first_line
 
 
 class _Twice(dict[str, Any]):
-    """A JSON object in which `key` comes twice."""
+    """A JSON object with a duplicate `key`."""
 
     key: str
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object_pairs_hook that `problem_of` needs."""
+    """The object_pairs_hook for values that `problem_of` checks."""
     found = dict(pairs)
     if len(found) < len(pairs):
         found = _Twice(found)
@@ -27,7 +27,8 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def problem_of(value: Any) -> str:
-    """Why a value read with `unique` is refused, to be put after its location; "" if it isn't."""
+    """The reason why a value read with `unique` is rejected, to follow its location; "" if it is
+    accepted."""
     if isinstance(value, _Twice):
         return f": key {value.key!r} comes twice in one object; expected each key once"
     if isinstance(value, str) and not value.isascii():
@@ -46,8 +47,8 @@ def problem_of(value: Any) -> str:
 
 
 def value(raw: bytes, where: str) -> Any:
-    """The value of a JSON text. DataError gives the location and what is wrong: the JSON, a key
-    that comes twice in one object, or text that isn't Unicode."""
+    """The value of a JSON text. DataError gives the location and the problem: invalid JSON, a
+    duplicate key, or text that isn't Unicode."""
     try:
         content = json.loads(raw, object_pairs_hook=unique)
         problem = problem_of(content)

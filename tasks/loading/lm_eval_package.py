@@ -1,6 +1,6 @@
-"""The optional package lm_eval (lm-evaluation-harness): its tasks, found by name and loaded.
+"""Finds and loads tasks of the optional package lm_eval (lm-evaluation-harness) by name.
 
-Its YAMLs are searched for a name as text: its own index of them takes ten times as long. Only
+Its YAMLs are searched for a name as text, since the package's index takes ten times as long. Only
 `online` loads use the network.
 """
 
@@ -40,7 +40,7 @@ _DECLARED = re.compile(rb"^(?:task|group):[ \t]*[\"']?([^\"'\s#\[{]+)", re.MULTI
 
 
 def missing() -> str:
-    """What is missing and how it is installed, in one line; "" where the package is there."""
+    """One line with the missing package and how to install it; "" if it is installed."""
     if importlib.util.find_spec(PACKAGE):
         return ""
     return (
@@ -50,7 +50,7 @@ def missing() -> str:
 
 
 def version() -> tuple[int, ...]:
-    """Of the package, such as (0, 4, 13); () where it isn't installed."""
+    """The package's version, such as (0, 4, 13); () if it isn't installed."""
     try:
         return tuple(map(int, re.findall(r"\d+", importlib.metadata.version(PACKAGE))[:3]))
     except importlib.metadata.PackageNotFoundError:
@@ -59,9 +59,9 @@ def version() -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Origin:
-    """What a loaded task of lm_eval follows from: its name, a folder of YAMLs beside the package's
-    own, the number of examples before a question (None: the task's own), and for tasks that
-    generate their rows a tokenizer and the length in tokens."""
+    """The settings that determine a loaded task of lm_eval: its name, a folder of YAMLs in addition
+    to the package's, the number of examples before a question (None: the task's own), and for tasks
+    that generate their rows a tokenizer and the length in tokens."""
 
     name: str
     folder: str | None = None
@@ -72,8 +72,8 @@ class Origin:
 
 @functools.cache
 def config_of(name: str, folder: str | None) -> Mapping[str, Any]:
-    """The YAML of a task, with what it includes; `path` is its file. Functions are their names.
-    Raises DataError for a name that isn't there, with the nearest one."""
+    """The YAML of a task with its includes; `path` is its file. Functions are given by name. Raises
+    DataError for an unknown name, with the nearest one."""
     if problem := missing():
         raise DataError(f"{PREFIX}{name}: {problem}")
     from lm_eval.tasks._yaml_loader import load_yaml
@@ -81,7 +81,7 @@ def config_of(name: str, folder: str | None) -> Mapping[str, Any]:
     for path in _files(name, folder):
         try:
             config: dict[str, Any] = load_yaml(path, resolve_func=False)
-        except Exception as error:  # whatever a YAML makes its loader raise
+        except Exception as error:  # the loader may raise any exception for a YAML
             raise DataError(f"{path}: {first_line(error)}") from None
         if name in (config.get("task"), config.get("group")):
             return {**config, "path": str(path)}
@@ -95,8 +95,8 @@ def config_of(name: str, folder: str | None) -> Mapping[str, Any]:
 
 
 def load(origin: Origin, online: bool = False) -> Any:
-    """The task of lm_eval with its documents. Raises DataError for one that isn't there, has no
-    data here, or asks for something else than a generated answer."""
+    """The task of lm_eval with its documents. Raises DataError for a task that doesn't exist, has
+    no data here, or doesn't ask for a generated answer."""
     return _loaded(origin, online)
 
 
@@ -120,7 +120,7 @@ def _loaded(origin: Origin, online: bool) -> Any:
     except ModuleNotFoundError as error:
         needs = f"needs the package {error.name}: pip install {error.name}"
         raise DataError(f"{PREFIX}{origin.name} {needs}") from None
-    except Exception as error:  # of its data's loader, or of the task's own code
+    except Exception as error:  # from the loader of its data, or the task's code
         about = f"{PREFIX}{origin.name}: can't load its data: {first_line(error)}"
         path = str(config.get("dataset_path") or "")
         got = f"; `bench fetch {PREFIX}{origin.name}` gets {path} from the hub" if path else ""
@@ -139,8 +139,8 @@ def _loaded(origin: Origin, online: bool) -> Any:
 
 
 def requests(task: Any, n: int | None) -> list[Any]:
-    """lm_eval's requests for the first n documents of a loaded task (None: all): the same ones
-    each time."""
+    """lm_eval's requests for the first n documents of a loaded task (None: all), the same in each
+    call."""
     task.set_fewshot_seed(SEEDS["few-shot"])
     with quiet():
         task.build_all_requests(limit=n, rank=0, world_size=1)
@@ -148,7 +148,7 @@ def requests(task: Any, n: int | None) -> list[Any]:
 
 
 def refusal(config: Mapping[str, Any]) -> str:
-    """Why a task isn't read, in words that follow its name; "" where it is."""
+    """The reason why a task isn't supported, as text to follow its name; "" if it is supported."""
     name, kind = config.get("task"), config.get("output_type", "generate_until")
     elsewhere = (
         f"bench lm_eval run --model {MODEL} --model_args pretrained=MODEL,method=METHOD "
@@ -181,7 +181,8 @@ def new_tokens(options: Mapping[str, Any]) -> int:
 
 
 def until(config: Mapping[str, Any]) -> Sequence[str]:
-    """The stop strings in a task's generation_kwargs; without any, what is between its examples."""
+    """The stop strings in a task's generation_kwargs; without any, the delimiter of its
+    examples."""
     given = (config.get("generation_kwargs") or {}).get("until")
     if given is None:
         given = config.get("fewshot_delimiter", "\n\n")
@@ -189,7 +190,7 @@ def until(config: Mapping[str, Any]) -> Sequence[str]:
 
 
 def digest_of(task: Any, prompt: str) -> dict[str, Any]:
-    """What tells the rows of a loaded task from others: its documents and its settings, the first
+    """The data that identify the rows of a loaded task: its documents and settings, the first
     prompt and the version of the package."""
     settings = {key: value for key, value in task.dump_config().items() if key != "metadata"}
     return {"version": version(), "prompt": prompt, "settings": settings,
@@ -204,7 +205,8 @@ def as_json(content: Any) -> str:
 
 
 def _files(name: str, folder: str | None) -> Iterator[Path]:
-    """YAMLs that may declare this name, the likeliest first; those of `folder` count first."""
+    """YAMLs that may declare this name, the likeliest first; those of `folder` come before all
+    others."""
     for root in _roots(folder):
         yield from sorted(root.rglob(f"{name}.yaml")) if re.fullmatch(r"[\w.-]+", name) else ()
         yield from _index(root).get(name, ())
@@ -219,7 +221,7 @@ def _roots(folder: str | None) -> list[Path]:
 
 @functools.cache
 def _index(root: Path) -> Mapping[str, Sequence[Path]]:
-    """Name of each task and group below a folder → the files that declare it."""
+    """The files below a folder that declare each task and group, by name."""
     found: dict[str, list[Path]] = {}
     for path in sorted(root.rglob("*.yaml")):
         for name in _DECLARED.findall(path.read_bytes()):
@@ -228,7 +230,8 @@ def _index(root: Path) -> Mapping[str, Sequence[Path]]:
 
 
 def _tokenizer(given: str | None) -> str | None:
-    """A folder as given or within the project, or a hub id. Raises DataError for one with code."""
+    """The tokenizer: a folder as given or within the project, or a hub id. Raises DataError for one
+    with code."""
     if not given:
         return None
     places = (Path(given).expanduser(), Path(__file__).parents[2] / given)
@@ -244,7 +247,7 @@ def _tokenizer(given: str | None) -> str | None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Neither log lines nor progress bars."""
+    """Context without log lines and progress bars."""
     logger = logging.getLogger(PACKAGE)
     level, said = logger.level, io.StringIO()
     logger.setLevel(logging.CRITICAL)
@@ -257,7 +260,7 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _seeded() -> Iterator[None]:
-    """Generated rows are those of `lm_eval run` with its default seeds."""
+    """Context in which generated rows equal those of `lm_eval run` with its default seeds."""
     import numpy as np
 
     states = random.getstate(), np.random.get_state()
@@ -272,7 +275,7 @@ def _seeded() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _offline() -> Iterator[None]:
-    """Caches alone are read: no library, and no code of a task, connects to anything."""
+    """Context in which only caches are read: no library and no code of a task uses the network."""
     import datasets
     import huggingface_hub.constants as hub
 

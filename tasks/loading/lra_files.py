@@ -23,7 +23,7 @@ from tasks.loading import records, sources
 
 # No benchmark has larger images, and a small file can claim a size of gigabytes.
 MAX_SIDE = 4096
-# What Pillow raises; SyntaxError is a wrong checksum.
+# Pillow's exceptions; SyntaxError is a wrong checksum.
 BROKEN_PNG = (OSError, SyntaxError, EOFError, struct.error, zlib.error)
 
 
@@ -221,7 +221,7 @@ def _natural(name: str) -> list[Any]:
 
 
 def _zip_root(path: Path, prefix: str) -> zipfile.Path:
-    """The folder `prefix` within a zip; in the release there is one more folder around it."""
+    """The folder `prefix` within a zip; in the release it is inside one more folder."""
     archive = records.open_zip(path)
     pattern = re.compile(rf"(^|.*/){prefix}(?=metadata/[^/]+\.npy$)")
     for name in archive.namelist():
@@ -238,7 +238,7 @@ READERS = {
 
 
 def sha256(paths: list[Path], kind: str) -> str:
-    """The sha256 of all files; of a Pathfinder folder that of the metadata and all images."""
+    """The sha256 of all files; for a Pathfinder folder, of the metadata and all images."""
     if kind == "pathfinder" and paths[0].suffix != ".zip":
         images = (paths[0].parent.parent / "imgs").rglob("*.png")
         paths = [*paths, *sorted(images, key=lambda path: _natural(str(path)))]

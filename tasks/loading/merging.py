@@ -13,7 +13,7 @@ def merged(
 ) -> tuple[list[Row], int]:
     """The first n ids as rows with all their references in order, and the number of ids read.
 
-    Rows with the same id are adjacent in the benchmarks. One that occurs again later is merged if
+    Rows with the same id are adjacent in the benchmarks. An id that occurs again later is merged if
     the split is read completely (`whole`), and must have the same input.
     """
     kept: dict[str, list[Row]] = {}

@@ -1,4 +1,4 @@
-"""The rows of parquet files, with the place of a value that can't be read."""
+"""Reads the rows of parquet files, and reports the location of a value that can't be read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _values(column: Any, name: str, path: Path, before: int) -> list[Any]:
-    """The values of a column, whose first one is in the row after `before`."""
+    """The values of a column; the first is in the row after `before`."""
     values = []
     for number, value in enumerate(column, start=before + 1):
         try:
@@ -51,7 +51,7 @@ def _values(column: Any, name: str, path: Path, before: int) -> list[Any]:
 
 
 def check_names(names: Sequence[str], where: str) -> None:
-    """Raises DataError unless each name of a table's columns is there once."""
+    """Raises DataError if a name occurs twice among a table's columns."""
     for name, times in Counter(names).items():
         if times > 1:
             raise DataError(f"{where}: column {name!r} comes twice; expected each name once")

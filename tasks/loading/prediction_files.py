@@ -2,8 +2,8 @@
 
 A file is a list of records: JSON lines, a JSON array, CSV or parquet, a JSON object of id →
 prediction or id → record, or a JSON object with one list of records. The tables below list the
-columns that hold a prediction, its right answers and its id; the first one in a record counts, in
-upper or lower case. `doc` (lm-evaluation-harness) is read as part of its record.
+names of columns for a prediction, its right answers and its id; the first name that a record has
+counts, in upper or lower case. `doc` (lm-evaluation-harness) is read as part of its record.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _json(path: Path) -> Located:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Record:
-    """A JSON object, which a dict would build without the first of two equal names."""
+    """A JSON object. Raises an error for duplicate names, of which a dict would keep the last."""
     found: Record = {}
     for name, value in pairs:
         if name in found:
@@ -169,8 +169,8 @@ def _of_task(task: Task, located: Located, path: Path) -> Located:
 
 
 def answer_names(task: Any, record: Record) -> list[str]:
-    """The names of columns with right answers, the task's own first. A column isn't both the
-    prediction and its answer."""
+    """The names of columns with right answers, the task's own first. The prediction's column is not
+    among them."""
     columns = getattr(task, "columns", None)
     summary = columns.get("summary", "") if isinstance(columns, Mapping) else ""
     own = [getattr(task, "answers_in", ""), summary]
@@ -190,7 +190,8 @@ def prediction_name(task: Any, record: Record) -> str | None:
 
 
 def name_of(record: Record, names: Iterable[str]) -> str | None:
-    """The column with the first of the names that has a value in the record, or that is there."""
+    """The column of the first name that has a value in the record, else of the first that
+    exists."""
     found = [*_columns(record, names)]
     return next((name for name in found if record[name] is not None), next(iter(found), None))
 

@@ -1,5 +1,5 @@
-"""Encoding and truncation: of rows that ask first, and of prompts that ask at their end, as in
-ZeroSCROLLS and LongEval."""
+"""Encoding and truncation of rows whose query comes first, and of prompts whose question is at the
+end, as in ZeroSCROLLS and LongEval."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ CHAT_REQUEST = "Do not provide any explanation."
 
 @dataclass(frozen=True)
 class Prompt(Row):
-    """A row that asks at its end: `document` is everything before the query, `ending` what follows
-    the query, `separator` is inserted where the document is truncated, and `further` are later
+    """A row whose question is at the end: `document` is the text before the query, `ending` the
+    text after it, `separator` is inserted where the document is truncated, and `further` are later
     questions on the same document.
 
     instruction     the beginning of the document whose tokens are VIP if there is no query
     begins_answer   `ending` is the beginning of the answer: in a chat it follows the header of the
                     assistant's turn, as RULER's answer prefix does
-    offset          characters of `document` before those of the row that it was made from
+    offset          number of characters of `document` before those of the original row
     """
 
     ending: str = ""
@@ -40,8 +40,8 @@ class Prompt(Row):
 
 
 def from_template(row: Row, template: str, separator: str) -> Prompt:
-    """The prompt of a row that asks first: `template` has {document} and, after it, {query}, unless
-    the row's query is none. The instruction is the first paragraph."""
+    """The prompt of a row whose query comes first: `template` has {document} and, after it,
+    {query}, unless the row has no query. The instruction is the first paragraph."""
     before, _, rest = template.partition("{document}")
     between, asks, after = rest.partition("{query}")
     if not asks:
@@ -74,9 +74,9 @@ def encode_query_first(
     row: Row, tokenizer: Tokenizer, length: int, side: str = "right", vip_after: int = 0
 ) -> Encoded:
     """Query, document and the end-of-sequence token (if the tokenizer has one); the document is
-    truncated on its `side` to `length` ids in all. `tokens_in` counts all three before truncation.
-    The VIP tokens are the query and `vip_after` more. Raises DataError if the query alone is too
-    long."""
+    truncated on its `side`, so that the total is `length` ids. `tokens_in` counts all three before
+    truncation. The VIP tokens are the query and `vip_after` more. Raises DataError if the query
+    alone is too long."""
     query = list(tokenizer(row.query, add_special_tokens=False)["input_ids"])
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     room = length - len(query) - len(end)
@@ -100,15 +100,15 @@ def encode_query_first(
     return Encoded(ids, vip, tokens_in, removed=removed, estimated=estimated)
 
 
-# Prompts. Encoder–decoders read each piece of one with the tokenizer's special tokens. Decoders
-# read a text that begins with them once and doesn't end with them, or, in a chat, the text that the
-# chat template has around the user's, tokenized in one piece with it.
+# Prompts. For encoder–decoders, each piece has the tokenizer's special tokens. For decoders, the
+# text begins with them once and doesn't end with them; in a chat, the template's text around the
+# user's is tokenized in one piece with it.
 
 
 class _Frame(NamedTuple):
-    """What a prompt is tokenized with. `special`: each piece has the tokenizer's special tokens;
-    `start` are the ids before the text, `head` the text before the document; after the query come
-    `asked`, which ends the user's text, and `after`."""
+    """The parts around a prompt's text. `special`: each piece has the tokenizer's special tokens;
+    `start` are the ids before the text, `head` is the text before the document; `asked`, which ends
+    the user's text, and `after` follow the query."""
 
     special: bool
     start: list[int]
@@ -151,8 +151,8 @@ def encode(row: Row, tokenizer: Tokenizer, length: int, decoder: str | None = No
         removed = truncation.removed(document, tokenizer, room, 0, special, part.chars)
     has_eos = int(special and bool(ids) and ids[-1] == tokenizer.eos_token_id)
     if query:
-        # Tokenized on its own, a text may begin with one more (blank) token. Then both bounds are
-        # one token early or the span one token long; the whole query is still inside.
+        # Tokenized separately, a text may begin with one more (blank) token. Then both bounds are
+        # one token early or the span is one token longer; it still contains the whole query.
         first = max(0, len(ids) - has_eos - len(tokenize(query + ending, False)))
         stop = min(first + len(tokenize(query, False)), len(ids) - has_eos)
     else:
@@ -168,11 +168,11 @@ def encode(row: Row, tokenizer: Tokenizer, length: int, decoder: str | None = No
 def encode_middle(
     row: Row, tokenizer: Tokenizer, length: int, decoder: str | None = None
 ) -> Encoded:
-    """Encode a prompt into at most `length` ids. One that is longer keeps its first and its last
-    half, which are decoded and tokenized again, as in LongBench's and InfiniteBench's pred.py; the
-    count may then differ by a token or two, and what is over is cut: from the end, or from the
-    middle of a decoder's prompt. In a chat the text of the user's turn is truncated. The VIP tokens
-    are the query, where there is one."""
+    """Encode a prompt into at most `length` ids. A longer prompt keeps half of these ids from its
+    start and half from its end, which are decoded and tokenized again, as in LongBench's and
+    InfiniteBench's pred.py. The count may then differ by a token or two, and the excess is cut from
+    the end, or from the middle of a decoder's prompt. In a chat, the text of the user's turn is
+    truncated. The VIP tokens are the query, if there is one."""
     assert isinstance(row, Prompt)
     frame = _frame(row, tokenizer, decoder)
     text = row.document + row.query + frame.asked
@@ -212,10 +212,10 @@ def encode_middle(
 
 
 def encode_end(row: Row, tokenizer: Tokenizer, length: int, decoder: str | None = None) -> Encoded:
-    """Encode a prompt into at most `length` ids: those of its end, as lm_eval's model `hf` does. A
-    decoder's prompt keeps its start, the special tokens or what is before the user's text in a
-    chat, which lm_eval drops too. A text that begins with the first special token doesn't get it
-    twice. The VIP tokens are the query, where there is one."""
+    """Encode a prompt into at most `length` ids, the last ones, as lm_eval's model `hf` does. A
+    decoder's prompt keeps its start, the special tokens or in a chat the text before the user's,
+    which lm_eval drops too. A text that begins with the first special token doesn't get it twice.
+    The VIP tokens are the query, if there is one."""
     assert isinstance(row, Prompt)
     frame = _frame(row, tokenizer, decoder)
     special = frame.special and not _begins_with_bos(row.text, tokenizer)
@@ -242,8 +242,8 @@ def encode_end(row: Row, tokenizer: Tokenizer, length: int, decoder: str | None 
 
 
 def question(row: Row, tokenizer: Tokenizer, decoder: str | None = None) -> list[int]:
-    """The ids of a later question alone, to be read after an answer without its end-of-turn
-    token."""
+    """The ids of a later question, without the document, to be read after an answer without its
+    end-of-turn token."""
     assert isinstance(row, Prompt)
     frame = _frame(row, tokenizer, decoder)
     before = _turns(tokenizer, *MARKS)[2] if decoder == CHAT else ""
@@ -270,8 +270,7 @@ def _frame(row: Prompt, tokenizer: Tokenizer, decoder: str | None) -> _Frame:
 
 
 def first_tokens(text: str, tokenizer: Tokenizer) -> list[int]:
-    """The special tokens that a tokenizer puts before a text; none where the text begins with
-    them."""
+    """The special tokens that a tokenizer puts before a text; none if the text begins with them."""
     ids, special = (
         list(tokenizer("a", add_special_tokens=each)["input_ids"]) for each in (False, True)
     )
@@ -291,7 +290,7 @@ def _turns(tokenizer: Tokenizer, *contents: str) -> list[str]:
     turns = [{"role": r, "content": c} for r, c in zip(roles, contents, strict=False)]
     try:
         rest = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-    except Exception as error:  # whatever a template raises
+    except Exception as error:  # a template may raise any exception
         raise DataError(f"the chat template fails: {' '.join(str(error).split())}") from error
     found = []
     for content in contents:
@@ -303,5 +302,5 @@ def _turns(tokenizer: Tokenizer, *contents: str) -> list[str]:
 
 
 def _of_row(removed: tuple[int, int] | None, offset: int) -> tuple[int, int] | None:
-    """Removed characters of a prompt as those of the row that it was made from."""
+    """The range of a prompt's removed characters as a range of the original row."""
     return removed and (max(0, removed[0] - offset), max(0, removed[1] - offset))

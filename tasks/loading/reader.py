@@ -1,7 +1,7 @@
 """The base class of tasks on text: reads rows from a source, encodes and scores them.
 
-A benchmark's module says how one of its records becomes a row (`parse`) and, if the project has
-embedded rows for it, how records in the same layout are generated (`make`).
+A benchmark's module defines how a record becomes a row (`parse`) and, if the project has embedded
+rows for it, how records in the same layout are generated (`make`).
 """
 
 from __future__ import annotations
@@ -46,15 +46,16 @@ class Reader(Task):
 
     member         its name within the benchmark
     embedded       the kind of embedded rows; each module lists its own kinds
-    files          split → glob pattern of local files, or a list of which the first match counts;
-                   {length} in one is 4k for inputs of 4,096 tokens
+    files          split → glob pattern of local files, or a list of patterns whose first match
+                   counts; {length} in a pattern is 4k for inputs of 4,096 tokens
     hub            repo, revision and `file` or `files`: see tasks.loading.hub.fetch
     n              official number of ids in each split
     default_split  the split that is scored
-    vip_after      tokens after the query that are VIP too. VCC's code for T5 has 1: it counts the
-                   end-of-sequence token of a query that is encoded alone
-    decoder_prompt  how a decoder is asked, for rows that ask first: a text with {document} and,
-                   after it, {query}. Rows that are prompts (tasks.loading.prompts) need none
+    vip_after      tokens after the query that are VIP too. VCC's code for T5 has 1, since it
+                   encodes the query separately with an end-of-sequence token
+    decoder_prompt  the prompt of a decoder, for rows whose query comes first: a text with
+                   {document} and, after it, {query}. Rows that are prompts (tasks.loading.prompts)
+                   need none
     """
 
     member: str = ""
@@ -69,14 +70,14 @@ class Reader(Task):
 
     can_chat: ClassVar[bool] = True
     splits: ClassVar[tuple[str, ...]] = SPLITS
-    # Whether `make` gives rows: else all rows are local or the hub's.
+    # Whether `make` generates rows; if not, all rows are local or from the hub.
     has_embedded: ClassVar[bool] = True
     # Whether rows with the same id are several references of one row; otherwise they are an error.
     repeats: ClassVar[bool] = False
     kinds: ClassVar[Iterable[str]] = ()
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """An `encode` of a subclass's own is not expected to know chat templates."""
+        """A subclass that overrides `encode` isn't expected to support chat templates."""
         super().__init_subclass__(**options)
         if "encode" in vars(cls):
             cls.can_chat = vars(cls).get("can_chat", False)
@@ -160,7 +161,7 @@ class Reader(Task):
             source = ": ".join(filter(None, map(str, parts[0])))
             among = f"; {len(left_out)} without a right answer" if left_out else ""
             raise DataError(f"{source} has no rows; expected one or more{among}")
-        # If reading stopped early, the YAML's official number is all that is known.
+        # If reading stopped early, only the YAML's official number is known.
         n_read += len(left_out)
         available = n_read if whole else max(n_read, self.n.get(split, 0))
         sha256 = sources.sha256_of([path for path, _ in parts])
@@ -191,8 +192,8 @@ class Reader(Task):
     def _parsed(
         self, parts: list[tuple[Path, str]], split: str, left_out: list[str] | None
     ) -> Iterator[tuple[str, Row]]:
-        """Rows with their locations. Those without a right answer go to `left_out`; None: they
-        raise DataError."""
+        """Rows with their locations. Rows without a right answer are added to `left_out`; if it is
+        None, they raise DataError."""
         located = (pair for part in parts for pair in records.read(*part))
         for at, (where, record) in enumerate(located):
             try:
@@ -224,15 +225,15 @@ class Reader(Task):
         return Loaded(kept, split, digest.hexdigest(), max(n, EMBEDDED_ROWS))
 
     def answer(self, record: dict[str, Any], column: str, where: str, split: str) -> str:
-        """The reference in a column. Raises Unanswerable where it is null, or where it is missing
-        in a test split, and DataError."""
+        """The reference in a column. Raises Unanswerable if it is null or if it is missing in a
+        test split, and DataError otherwise."""
         if record.get(column) is None and (column in record or split == "test"):
             raise Unanswerable(f"{where}: no {column}")
         return records.text(record, column, where)
 
     def right_answers(self, record: dict[str, Any], column: str, where: str) -> tuple[str, ...]:
-        """The references in a column of one or more. Raises Unanswerable for one without any,
-        unless the metric takes that, and DataError."""
+        """The references in a column of one or more. Raises Unanswerable for a column without any,
+        unless the metric accepts that, and DataError."""
         answers = records.texts(record, column, where)
         if not answers and not self.takes_empty:
             raise Unanswerable(f"{where}: column '{column}' has no right answer")
@@ -242,9 +243,9 @@ class Reader(Task):
         self, split: str, index: int, length: int, seed: int, spare: int,
         build: Callable[[Any], Records], count: Callable[[Records], int],
     ) -> Records:  # fmt: skip
-        """The records that `build` makes of a story, with the longest story for which their
-        `count` of tokens is at most `length`. `spare` tokens are reserved for a query at first; if
-        it needs more, the story is shortened. Raises DataError if no story fits."""
+        """The records that `build` makes of the longest story for which their `count` of tokens is
+        at most `length`. At first `spare` tokens are reserved for a query; if it needs more, the
+        story is shortened. Raises DataError if no story fits."""
         from tasks.generators import stories
 
         room = length - spare
@@ -260,7 +261,7 @@ class Reader(Task):
             excess = count(built) - length
             if excess <= 0:
                 return built
-            # Another size is another story, so its query may have another length too.
+            # A story of another size is a different one, whose query may have another length.
             room -= excess
 
     def count_tokens(self, record: dict[str, Any]) -> int:
@@ -274,18 +275,19 @@ class Reader(Task):
 
     @property
     def cut(self) -> str:
-        """What a prompt that is too long loses, one of CUTS."""
+        """The part that a prompt that is too long loses, one of CUTS."""
         return "start" if self.truncation_side == "left" else "end"
 
     def prompt_of(self, row: Row) -> prompts.Prompt:
-        """How a decoder is asked for a row."""
+        """The prompt of a row for a decoder."""
         if isinstance(row, prompts.Prompt):
             return row
         return prompts.from_template(row, self.decoder_prompt, OMITTED)
 
     def encode(self, row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
-        """A row that asks first: see tasks.loading.prompts.encode_query_first; a prompt, and any
-        row for a decoder: the function of CUTS. A decoder has room for the new tokens."""
+        """Rows whose query comes first are encoded by tasks.loading.prompts.encode_query_first;
+        prompts, and all rows for a decoder, by the function of CUTS. A decoder has room for the new
+        tokens."""
         if self.decoder:
             encode, room = CUTS[self.cut], length - self.max_new_tokens
             if room < 1:
@@ -306,8 +308,8 @@ class Reader(Task):
 
     @property
     def takes_empty(self) -> bool:
-        """Whether its metric defines the score of a row without a right answer. A metric that isn't
-        in tasks.metrics, but a subclass's own, doesn't."""
+        """Whether its metric defines the score of a row without a right answer. A subclass's own
+        metric, which isn't in tasks.metrics, doesn't."""
         try:
             return metrics.takes_empty(self.official, self.metric)
         except ValueError:
@@ -315,7 +317,7 @@ class Reader(Task):
 
     @property
     def missing_package(self) -> str:
-        """What its metric lacks on this machine, in one line; "" if nothing."""
+        """One line about what its metric needs and this machine lacks; "" if nothing."""
         return metrics.missing_package(self.official, self.metric)
 
     def score(
@@ -327,5 +329,5 @@ class Reader(Task):
     def score_each(
         self, predictions: Sequence[str], references: Sequence[Sequence[str]]
     ) -> list[float]:
-        """One number per row whose mean is `value`: see tasks.metrics.each."""
+        """One number per row; their mean is `value`: see tasks.metrics.each."""
         return metrics.each(self.official, self.metric, predictions, references)

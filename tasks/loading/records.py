@@ -1,8 +1,8 @@
 """Records of a benchmark's files, read one at a time, each with its location for error messages.
 
 Zip (a member of JSON lines), .jsonl and .json, plain or gzipped, .parquet and .csv. A file that
-can't be read raises DataError with file, line and what was expected. Zips are read in place as a
-stream: SCROLLS' largest is 8 GB.
+can't be read raises DataError with file, line and the expected contents. Zips are read in place as
+a stream: SCROLLS' largest is 8 GB.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_RATIO = 250
 limit is 1032."""
 ALWAYS_UNPACKED_BYTES = 64 << 20
 BOM = b"\xef\xbb\xbf"
-# What zipfile and gzip raise in the middle of a truncated or damaged file.
+# Exceptions of zipfile and gzip in the middle of a truncated or damaged file.
 BROKEN_ARCHIVE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
 
 
@@ -73,7 +73,7 @@ def size(path: Path, member: str = "") -> int:
 def lines(path: Path, member: str = "") -> Iterator[tuple[str, bytes]]:
     """(location, line) of a text file, plain, gzipped or a zip's member. Lines end at \\n only; a
     byte order mark at the start is left out. Raises DataError for a line of more than
-    MAX_LINE_BYTES, before it is in memory."""
+    MAX_LINE_BYTES, without reading all of it."""
     name, line = f"{path}: {member}" if member else str(path), 0
     try:
         with _open(path, member) as file:
@@ -103,8 +103,8 @@ def _open(path: Path, member: str = "") -> Iterator[Any]:
 
 
 class _Unpacked:
-    """A file that is decompressed as it is read. A read raises DataError once there is more of it
-    than text gives: some kilobytes can hold gigabytes of one letter."""
+    """A file that is decompressed as it is read. A read raises DataError once the output is larger
+    than text could decompress to: some kilobytes can hold gigabytes of one letter."""
 
     def __init__(self, file: Any, packed_bytes: int, name: str) -> None:
         self.file, self.name = file, name
@@ -159,8 +159,8 @@ def open_zip(path: Path) -> zipfile.ZipFile:
 
 
 def member_of(path: Path, split: str) -> str:
-    """The file of JSON lines that is read of a zip: the only one, or the one of the split; "" for a
-    file that is no zip. Raises DataError."""
+    """The member of a zip that is read: its only file of JSON lines, or that of the split; "" if
+    the file isn't a zip. Raises DataError."""
     if path.suffix.lower() != ".zip":
         return ""
     with open_zip(path) as archive:
@@ -247,8 +247,8 @@ def _csv(path: Path) -> Iterator[tuple[str, Record]]:
 
 
 def column(record: Record, name: str, where: str) -> Any:
-    """A column's value; `a.b` is what the object in column a has as b, `a.0` the first of a list.
-    DataError names the columns that there are."""
+    """A column's value; `a.b` is b of the object in column a, `a.0` the first of a list. DataError
+    names the existing columns."""
     if name in record:
         return record[name]
     value: Any = record
@@ -263,7 +263,7 @@ def column(record: Record, name: str, where: str) -> Any:
 
 
 def text(record: Record, name: str, where: str) -> str:
-    """A column that must hold text. DataError says what was found instead."""
+    """A column that must hold text. DataError reports what was found instead."""
     value = column(record, name, where)
     if not isinstance(value, str):
         kind = "null" if value is None else type(value).__name__

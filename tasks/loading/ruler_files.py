@@ -1,5 +1,5 @@
-"""The texts that RULER's generator reads: Paul Graham's essays, SQuAD and HotpotQA, in the files
-that the scripts in scripts/data/synthetic/json download, read as niah.py and qa.py read them.
+"""The texts of RULER's generator: Paul Graham's essays, SQuAD and HotpotQA, from the files that the
+scripts in scripts/data/synthetic/json download. They are read as by niah.py and qa.py.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ SENTENCE_END = re.compile(r"""(?<=[.?!]) (?=["'(]?[A-Z0-9])""")
 
 @dataclass(frozen=True)
 class Asked:
-    """A question on documents, which are given by their numbers. `gold` have the answer; `near`
-    come first among the others: those of the same article."""
+    """A question on documents, which are given by number. The `gold` documents have the answer;
+    `near` ones, from the same article, come first among the others."""
 
     question: str
     answers: tuple[str, ...]
@@ -29,7 +29,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Texts:
-    """What a file holds: the sentences of the essays in their order, or different documents and the
+    """The contents of a file: the sentences of the essays in order, or distinct documents and
     questions on them."""
 
     texts: tuple[str, ...]
@@ -38,7 +38,8 @@ class Texts:
 
 @dataclass(frozen=True)
 class Kind:
-    """A file of texts: its names, what it is, how its JSON is read, and whether it asks."""
+    """A kind of file with texts: its names, its description, the reader of its JSON, and whether it
+    has questions."""
 
     names: tuple[str, ...]
     about: str
@@ -46,7 +47,7 @@ class Kind:
     asks: bool = True
 
     def find(self, folder: Path | None, benchmark: str) -> Path | None:
-        """The file in a local folder; None where there is none."""
+        """The file in a local folder; None if there is none."""
         try:
             found = sources.local_files(folder, benchmark, [f"**/{name}" for name in self.names])
         except DataError:
@@ -75,7 +76,7 @@ def _essays(content: Any, where: str) -> Texts:
 
 
 def _squad(content: Any, where: str) -> Texts:
-    """The answerable questions, each with the paragraph that it is on and its article's others."""
+    """The answerable questions, each with its paragraph and the other paragraphs of the article."""
     found: list[tuple[str, list[str], list[str], list[str]]] = []
     paragraphs: list[str] = []
     for article, at in _each(_object(content, where), "data", where):
@@ -95,7 +96,7 @@ def _squad(content: Any, where: str) -> Texts:
 
 
 def _hotpotqa(content: Any, where: str) -> Texts:
-    """Each question with the ten paragraphs that it is given."""
+    """Each question with its ten paragraphs."""
     found: list[tuple[str, list[str], list[str], list[str]]] = []
     for asked, here in _each({"": content}, "", where):
         try:
@@ -110,7 +111,7 @@ def _hotpotqa(content: Any, where: str) -> Texts:
 def _numbered(
     documents: Iterable[str], found: Iterable[tuple[str, list[str], list[str], list[str]]]
 ) -> Texts:
-    """Different documents in order, and (question, answers, gold, near) with their numbers."""
+    """Distinct documents in order, and (question, answers, gold, near) with their numbers."""
     texts = tuple(sorted(set(documents)))
     number = {text: i for i, text in enumerate(texts)}
 
@@ -138,7 +139,7 @@ def _object(content: Any, where: str) -> records.Record:
 
 
 def _each(content: Any, name: str, where: str) -> Iterator[tuple[records.Record, str]]:
-    """The objects of a list in a column, and where each is."""
+    """The objects of a list in a column, each with its location."""
     listed = records.column(content, name, where)
     if not isinstance(listed, list):
         raise DataError(f"{where}: found {type(listed).__name__}, expected a list {name}".rstrip())

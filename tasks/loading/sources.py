@@ -26,14 +26,15 @@ def sha256(path: Path) -> str:
 
 
 def sha256_of(paths: Sequence[Path]) -> str:
-    """The sha256 of several files: for one file its own, for more that of their digests."""
+    """The sha256 of several files: for one file its digest, for more the sha256 of their
+    digests."""
     if len(paths) == 1:
         return sha256(paths[0])
     return hashlib.sha256("".join(map(sha256, paths)).encode()).hexdigest()
 
 
 def named_for(patterns: str | Sequence[str], length: int) -> list[str]:
-    """The patterns, in which {length} is 4k for 4096, or 1M for 1048576."""
+    """The patterns with {length} replaced by 4k for 4096, or 1M for 1048576."""
     name = f"{length >> 20}M" if length >= 1 << 20 else f"{length >> 10}k"
     patterns = [patterns] if isinstance(patterns, str) else patterns
     return [pattern.replace("{length}", name) for pattern in patterns]
@@ -75,7 +76,7 @@ def local_files(folder: Path | None, benchmark: str, patterns: str | Sequence[st
 
 
 def each_once(paths: Sequence[Path]) -> list[Path]:
-    """The paths. Raises DataError for two files of one name, which are copies."""
+    """The paths, unchanged. Raises DataError for two files with the same name, which are copies."""
     by_name: dict[str, Path] = {}
     for path in paths:
         if (other := by_name.setdefault(path.name, path)) != path:
@@ -89,8 +90,8 @@ def each_once(paths: Sequence[Path]) -> list[Path]:
 def of_size(
     by_size: Mapping[int, T], size: int, missing: str, folder: Path | None, hint: str = ""
 ) -> T:
-    """The set of this size; if there is none, a DataError says what is `missing` and which sizes
-    there are."""
+    """The set of this size; if there is none, raises DataError with what is `missing` and the
+    existing sizes."""
     if size not in by_size:
         sizes = ", ".join(map(str, sorted(by_size)))
         raise DataError(f"{missing}; {folder} has {sizes or 'none'}{hint}")

@@ -41,7 +41,7 @@ KNOWN: Mapping[str, Mapping[str, Callable[[Any], Sequence[str]]]] = {
 
 
 class Paired(NamedTuple):
-    """Predictions with the right answers of each, the rows if the answers are theirs, and the
+    """Predictions with the right answers of each, the rows if the answers come from rows, and the
     number of records left out because they have no right answer."""
 
     predictions: list[str]
@@ -53,9 +53,9 @@ class Paired(NamedTuple):
 def paired(
     task: Task, data: Data, path: Path, n: int | None = None, skip_unanswerable: bool = False
 ) -> Paired:
-    """The predictions of a file with their right answers. Where local data or the hub's are asked
-    for and the records have ids, or the file has no answers, these are of the first n rows (None:
-    all) of `data`; else they are the file's own. Raises DataError."""
+    """The predictions of a file with their right answers. The answers are those of the first n rows
+    (None: all) of `data` if the file has none, or if local or hub data are requested and the
+    records have ids; otherwise they come from the file. Raises DataError."""
     read_outputs = getattr(task, "read_outputs", None)
     if read_outputs and path.suffix == ".txt":
         return Paired(*read_outputs(path))
@@ -108,7 +108,7 @@ def paired(
 
 
 def _has_answers(task: Task, located: Located) -> bool:
-    """Whether any record has a right answer, and not only a column for it."""
+    """Whether any record has a right answer, not only a column for it."""
     return any(
         (name := name_of(record, prediction_files.answer_names(task, record)))
         and record[name] is not None
@@ -117,7 +117,7 @@ def _has_answers(task: Task, located: Located) -> bool:
 
 
 def _named_as(rows: Sequence[Row], by_id: dict[str, str]) -> dict[str, str]:
-    """Numbers as ids under the spelling of the rows, which may have zeros before them."""
+    """Predictions whose numeric ids are spelled as in the rows, which may have leading zeros."""
     number = re.compile(r"\d{1,18}")
     ids = {row.id for row in rows}
     numbered = {int(row_id): row_id for row_id in ids if number.fullmatch(row_id)}
@@ -128,8 +128,8 @@ def _named_as(rows: Sequence[Row], by_id: dict[str, str]) -> dict[str, str]:
 
 
 def _demands(task: Any) -> tuple[Mapping[str, str], bool]:
-    """The further columns that the metric needs, and whether a row may have no answer.
-    A metric that isn't one of tasks.metrics needs nothing."""
+    """The further columns that the metric needs, and whether a row may have no answer. A metric
+    that isn't in tasks.metrics needs no further columns."""
     name = getattr(task, "official", task.name), task.metric
     try:
         return metrics.needs(*name), metrics.takes_empty(*name)
@@ -166,7 +166,7 @@ def _references(task: Any, needs: Mapping[str, str], where: str, record: Record)
 
 
 def _as_in_rows(task: Prompted, answer: str) -> str:
-    """An answer from the task's own column as its rows have it."""
+    """An answer from the task's own column, in the form of its rows."""
     texts = {str(key): text for key, text in task.texts.get(task.answers_in, {}).items()}
     answer = str(texts.get(answer, answer))
     return answer.rpartition(task.answer_after)[2].strip() if task.answer_after else answer
@@ -182,7 +182,7 @@ def _texts(value: Any, name: str, where: str) -> list[str]:
 
 
 def read_predictions(path: Path, task: Task) -> dict[str, str]:
-    """id → prediction of a file, of a file of several tasks those of `task`. Raises DataError."""
+    """id → prediction of a file; for a file of several tasks, those of `task`. Raises DataError."""
     return prediction_files.by_id(task, prediction_files.read(path, task))
 
 

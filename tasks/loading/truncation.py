@@ -1,5 +1,5 @@
-"""Truncation: the tokens that stay, what a truncated input lost of its row's text, and whether an
-answer went with it."""
+"""Truncation: the tokens that are kept, the characters of a row's text that are lost, and whether
+an answer is lost with them."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ SPARE_TOKENS = 128
 
 
 class Part(NamedTuple):
-    """Token ids of the beginning or end of a text, and the number of characters that they are of:
-    all, or fewer where the text is far longer than what stays of it."""
+    """Token ids of the beginning or end of a text, and the number of tokenized characters: all, or
+    fewer if the text is far longer than the part that is kept."""
 
     ids: list[int]
     chars: int
 
     def tokens_in(self, text: str) -> tuple[int, bool]:
-        """The number of tokens of the whole text, and whether it is an estimate, from the tokens
-        per character of the part."""
+        """The number of tokens of the whole text, and whether it is an estimate from the tokens per
+        character of the part."""
         return round(len(self.ids) * len(text) / max(self.chars, 1)), self.chars < len(text)
 
 
 def part(
     text: str, tokenizer: Tokenizer, kept: int, special: bool = True, end: bool = False
 ) -> Part:
-    """Token ids of a text, of which the first `kept` (with `end` the last) are those of the whole
+    """Token ids of a text, of which the first `kept` (with `end` the last) equal those of the whole
     text. The time depends on `kept`, not on the text: if a text has more than WHOLE_CHARS
-    characters, only CHARS_PER_TOKEN characters are read for each token that stays. If that part has
-    fewer than SPARE_TOKENS more tokens, or if the kept tokens change when one character less is
-    read, a part of four times its size is tried next."""
+    characters, only CHARS_PER_TOKEN characters are read for each kept token. If that part has fewer
+    than SPARE_TOKENS more tokens, or if the kept tokens change when one character less is read, a
+    part of four times its size is tried next."""
 
     def ids(chars: int) -> list[int]:
         piece = text[len(text) - chars :] if end else text[:chars]
@@ -55,10 +55,9 @@ def part(
 def removed(
     text: str, tokenizer: Tokenizer, first: int, last: int, special: bool = True, chars: int = 0
 ) -> tuple[int, int] | None:
-    """The range of characters that truncation removes from a text of which the first `first` and
-    the last `last` tokens stay. `chars`: the number of characters at each end that are tokenized to
-    find it (0: the whole text). None for a slow tokenizer, which doesn't know the characters of its
-    tokens."""
+    """The range of characters that truncation removes from a text whose first `first` and last
+    `last` tokens are kept. `chars`: the number of characters at each end that are tokenized to find
+    it (0: the whole text). None for a slow tokenizer, which has no character offsets."""
     if not getattr(tokenizer, "is_fast", False):
         return None
 
@@ -76,8 +75,8 @@ def removed(
 
 
 def answer_removed(row: Row, removed: tuple[int, int]) -> bool | None:
-    """Whether a right answer stood in the row's document and doesn't where these characters are
-    gone. None where none stood there, such as a summary, or an option that only the query has."""
+    """Whether the row's document contains a right answer, and doesn't without these characters.
+    None if it contains no answer, such as for a summary, or an option that only the query has."""
     whole = row.document.lower()
     kept = f"{whole[: removed[0]]}\0{whole[removed[1] :]}"
     there = [answer for each in row.references if (answer := each.lower()) in whole]

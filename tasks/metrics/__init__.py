@@ -1,8 +1,8 @@
 """Official metrics of the benchmarks, as pure functions of stored predictions.
 
-A metric computes figures for one row; the reported figures are means over rows. A function of the
-figures gives `value`, from the means, and a row's score, from the figures of the row: in 0…100, or
-for `nats_per_token` 0 or more.
+A metric computes figures for one row; the reported figures are means over rows. One function of
+figures gives `value` from the means and a row's score from the row's figures: in 0…100, or for
+`nats_per_token` 0 or more.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ Figures = dict[str, float]
 class Metric:
     """row(prediction, references) → figures; value(figures) → 0…100.
 
-    version   incremented whenever a number could change
+    version   incremented with every change that could change a number
     combined  the official name of the value if it isn't one of the figures
     share     for a value that isn't a mean over rows: share(figures of a row, figures) → the row's
               contribution, see `each`
-    digits    number of digits that the official code rounds to
-    package   an optional package that it needs, and the extra of this project that has it
-    needs     what it reads of retrieval.References, each with the official name of its column
-    takes_empty  whether a row without a right answer is one: the right answer is the empty set
+    digits    number of digits to which the official code rounds
+    package   an optional package that the metric needs, and this project's extra that installs it
+    needs     the fields of retrieval.References that it reads, each with the official name of its
+              column
+    takes_empty  whether a row without a right answer is valid: the right answer is then the empty
+                 set
     """
 
     version: int
@@ -71,10 +73,10 @@ def compute(
 def each(
     task: str, metric: str, predictions: Sequence[Any], references: Sequence[Sequence[Any]]
 ) -> list[float]:
-    """One number per row whose mean is `value`, not rounded: for intervals and paired tests.
+    """One number per row, not rounded, for intervals and paired tests; their mean is `value`.
 
-    Usually the row's own score. A geometric mean of means has no such scores; there it is the
-    first-order contribution of the row to the value (delta method), which can be above 100."""
+    Usually this is the row's score. A geometric mean of means has no such scores; there it is the
+    row's first-order contribution to the value (delta method), which can be above 100."""
     kind, rows = _rows(task, metric, predictions, references)
     if kind.share:
         figures = _means(rows)
@@ -98,12 +100,12 @@ def needs(task: str, metric: str) -> Mapping[str, str]:
 
 
 def takes_empty(task: str, metric: str) -> bool:
-    """Whether a row may be without a right answer. ValueError for an unknown metric."""
+    """Whether a row may have no right answer. ValueError for an unknown metric."""
     return _metric(task, metric).takes_empty
 
 
 def missing_package(task: str, metric: str) -> str:
-    """What is missing for a metric and how it is installed, in one line; "" if nothing is."""
+    """One line with a metric's missing package and how to install it; "" if none is missing."""
     kind = _metric(task, metric)
     if not kind.package or importlib.util.find_spec(kind.package):
         return ""
@@ -153,7 +155,7 @@ def _figure(name: str, score: Callable[[Any, Sequence[Any]], float]) -> Metric:
 
 
 def _rounded(name: str, score: Callable[[Any, Sequence[Any]], float]) -> Metric:
-    """`_figure` to two decimals, as RULER prints it."""
+    """`_figure` rounded to two decimals, as printed by RULER."""
     return replace(_figure(name, score), digits=2)
 
 
@@ -181,8 +183,8 @@ def _squad(prediction: str, references: Sequence[str]) -> Figures:
 
 
 def _eli5(prediction: str, references: Sequence[str]) -> Figures:
-    """The official code uses one reference, and fails on a prediction without words, which scores 0
-    here."""
+    """The official code uses one reference, and fails on a prediction without words; here it scores
+    0."""
     scores = rouge.package_stemmed(prediction, references[0])
     return {f"{kind}/{part}": scores[kind][part] for kind in scores for part in "rpf"}
 

@@ -24,7 +24,7 @@ class Bucket:
 
 
 def upper_edge(tokens: int) -> int:
-    """The upper edge of the bucket for an input of so many tokens: 512, 1024, …"""
+    """The upper edge of the bucket for an input of this many tokens: 512, 1024, …"""
     return max(SHORTEST, 1 << max(0, tokens - 1).bit_length())
 
 
@@ -43,7 +43,7 @@ def scores(
     score: Callable[[Sequence[str], Sequence[Sequence[str]]], float], tokens_in: Sequence[int],
     predictions: Sequence[str], references: Sequence[Sequence[str]],
 ) -> dict[str, tuple[int, float]]:  # fmt: skip
-    """Name of a bucket → its number of rows, and the metric's score of these rows."""
+    """For each bucket's name, its number of rows and the metric's score on these rows."""
     return {
         bucket.name: (
             len(bucket.rows),

@@ -15,11 +15,11 @@ WORD_PAIRS = 1 << 19
 def chance(task: Task, rows: Sequence[Row], others: Sequence[Row]) -> float:
     """The score of a constant answer (tasks.base.Task.constants) on `rows` by the task's metric.
 
-    The answer is the one that scores best on `others`, which must not be among `rows`: chosen on
-    the rows that it is scored on it would be too good, the more so the fewer they are. Texts are
+    The answer is the one that scores best on `others`, which must not be among `rows`: an answer
+    chosen on the scored rows would score too high, the more so the fewer rows there are. Texts are
     chosen on TRIED_ROWS, and fewer long ones are tried, so a better one may be missed.
 
-    Where there are options, it is at least what a guess among them scores: of two classes that are
+    If there are options, the result is at least the score of a guess among them: if two classes are
     about equally common, other rows may choose the rarer one."""
     is_class = task.labels is not None
     others = others if is_class else others[:TRIED_ROWS]

@@ -1,7 +1,7 @@
 """LongBench's metrics of Chinese answers (metrics.py), on words that jieba finds.
 
-jieba is in the extra `chinese`. Its own start would read a dictionary from the folder of temporary
-files, which anyone may have written; here it is built from the package's file.
+jieba is in the extra `chinese`. By default it reads a cached dictionary from the folder of
+temporary files, which any user may have written; here it is built from the package's file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _tokenizer() -> Any:
     return tokenizer
 
 
-# A row is scored for the official figures and again for the interval.
+# A row is scored twice, for the official figures and for the interval.
 @functools.lru_cache(maxsize=4096)
 def words(text: str) -> tuple[str, ...]:
     return tuple(_tokenizer().cut(text))

@@ -1,7 +1,7 @@
 """Figures of the likelihood of a continuation. A prediction is a JSON object of lists with a number
-for each token: `nll`, its negative log-likelihood in nats; and, where the method isn't vanilla,
-`kl`, the KL divergence of the prediction from vanilla's, and `equal`, whether both have the same
-first choice (1 or 0)."""
+for each token: `nll`, its negative log-likelihood in nats; and, if the method isn't vanilla, `kl`,
+the KL divergence of the prediction from vanilla's, and `equal`, whether both have the same most
+likely token (1 or 0)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ NAMES = {"nll": "nats_per_token", "kl": "kl", "equal": "top1_agree"}
 
 
 def figures(prediction: str, references: Sequence[Any]) -> dict[str, float]:
-    """Means over all tokens, and of `nll` and `kl` over the first and the last quarter. Raises
-    ValueError for a prediction of another form."""
+    """Means over all tokens, and means of `nll` and `kl` over the first and the last quarter.
+    Raises ValueError for a prediction of another form."""
     found: dict[str, float] = {}
     lists = json.loads(prediction)
     if not isinstance(lists, dict) or "nll" not in lists or lists.keys() - NAMES:

@@ -1,4 +1,4 @@
-"""Metrics of the long-context suites that ask for something hidden in the input: RULER, GraphWalks,
+"""Metrics of the long-context suites whose answers are hidden in the input: RULER, GraphWalks,
 BABILong, LongBench and InfiniteBench.
 
 Each function scores one prediction as the named evaluator does, including its quirks.
@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 
 class References(tuple[str, ...]):
-    """The right answers of a row, with what a metric must know beside them.
+    """The right answers of a row, with further data that a metric needs.
 
-    question  the question, where labels that it names don't count
-    labels    all possible answers, where they are few
+    question  the question, if labels that it names don't count
+    labels    all possible answers, if they are few
     """
 
     question: str
@@ -41,20 +41,20 @@ def _cleaned(prediction: str) -> str:
 
 
 def string_match_all(prediction: str, references: Sequence[str]) -> float:
-    """The share of the references that are in the prediction, as a part of a longer word or number
-    too. Further answers cost nothing: repeating the whole input scores 1."""
+    """The share of the references that are in the prediction, also inside longer words or numbers.
+    Extra answers aren't penalised: repeating the whole input scores 1."""
     text = _cleaned(prediction)
     return sum(reference.lower() in text for reference in references) / len(references)
 
 
 def string_match_part(prediction: str, references: Sequence[str]) -> float:
-    """1 if any reference is in the prediction, as a part of a longer word too."""
+    """1 if any reference is in the prediction, also inside a longer word."""
     text = _cleaned(prediction)
     return float(any(reference.lower() in text for reference in references))
 
 
 def words_match_all(prediction: str, references: Sequence[str]) -> float:
-    """`string_match_all` of whole words and numbers, which RULER's own metric isn't."""
+    """`string_match_all` restricted to whole words and numbers; RULER's metric isn't."""
     text = _cleaned(prediction)
     found = (re.search(rf"(?<!\w){re.escape(one.lower())}(?!\w)", text) for one in references)
     return sum(match is not None for match in found) / len(references)
@@ -65,7 +65,7 @@ def words_match_all(prediction: str, references: Sequence[str]) -> float:
 
 def set_f1(prediction: str, references: Sequence[str]) -> float:
     """F1 of the set in the brackets of "Final Answer: [a, b]" in the very last line; without it the
-    set is empty. Where the right set is empty, "Final Answer: []" scores 1, all else 0."""
+    set is empty. If the right set is empty, "Final Answer: []" scores 1, any other answer 0."""
     found = re.search(r"Final Answer:\s*\[(.*)\]", prediction.split("\n")[-1])
     answers = {node for part in found[1].split(",") if (node := part.strip())} if found else set()
     right = set(references)
@@ -79,9 +79,9 @@ def set_f1(prediction: str, references: Sequence[str]) -> float:
 
 
 def label_match(prediction: str, references: Sequence[str]) -> float:
-    """1 if the labels in the first sentence, without those that the question names, are the target:
-    one label, or several joined by commas. Labels are found inside words: "none" has "one" in it,
-    so the right answer "none" is always wrong, as in the official code."""
+    """1 if the labels in the first sentence, except those named in the question, are the target:
+    one label, or several joined by commas. Labels are also found inside words: "none" contains
+    "one", so the right answer "none" is always wrong, as in the official code."""
     given = context(references)
     text = prediction.lower().split(".")[0].split("<context>")[0].split("<example>")[0]
     labels = {label.lower() for label in given.labels}
@@ -98,7 +98,7 @@ def label_match(prediction: str, references: Sequence[str]) -> float:
 def of_first_line(
     score: Callable[[str, Sequence[str]], float],
 ) -> Callable[[str, Sequence[str]], float]:
-    """The score of what comes before the answer to a few-shot prompt goes on with examples."""
+    """The metric applied to the answer up to where it continues a few-shot prompt with examples."""
 
     def scored(prediction: str, references: Sequence[str]) -> float:
         return score(prediction.lstrip("\n").split("\n")[0], references)
@@ -128,14 +128,14 @@ def retrieval(prediction: str, references: Sequence[str]) -> float:
 
 
 def classification(prediction: str, references: Sequence[str]) -> float:
-    """1 / the number of classes in the answer, where the right one is among them; a class that
-    is a part of the right one doesn't count. While classes are taken out of the official list, the
-    one after each is passed over, and so stays."""
+    """1 / the number of classes in the answer if the right one is among them, else 0; a class that
+    is a part of the right one doesn't count. The official code removes classes from a list while it
+    loops over it, so the class after each removed one is skipped and stays."""
     given, text = context(references), prediction
 
     def score(right: str) -> float:
         found = [label for label in given.labels if label in text]
-        for label in found:  # as in the official code: the list shrinks while it is walked
+        for label in found:  # as in the official code: the list shrinks during the loop
             if label in right and label != right:
                 found.remove(label)
         return 1 / len(found) if right in found else 0.0
@@ -171,7 +171,7 @@ def first_int(prediction: str, references: Sequence[str]) -> float:
 
 
 def word_in(prediction: str, references: Sequence[str]) -> float:
-    """1 if the reference is a word of the prediction once punctuation is replaced by blanks."""
+    """1 if the reference is a word of the prediction, after punctuation is replaced by blanks."""
     return float(references[0] in re.sub(r"[\n:\"'.,?!{}]", " ", prediction).split())
 
 
@@ -179,7 +179,8 @@ def word_in(prediction: str, references: Sequence[str]) -> float:
 
 
 def similarity(prediction: str, references: Sequence[str]) -> float:
-    """difflib's ratio after the text that the answer must begin with; 0 where it doesn't."""
+    """difflib's ratio after the required beginning of the answer; 0 if the answer doesn't begin
+    with it."""
     given = context(references)
     start, *_ = given.labels or ("",)
     if not prediction.startswith(start):

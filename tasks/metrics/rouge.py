@@ -22,7 +22,7 @@ def _scorer(types: tuple[str, ...], stem: bool) -> Any:
     return rouge_scorer.RougeScorer(types, use_stemmer=stem)
 
 
-# A row is scored for the official figures and again for the interval, and ROUGE-L is slow.
+# A row is scored twice, for the official figures and for the interval, and ROUGE-L is slow.
 @functools.lru_cache(maxsize=4096)
 def _best(
     types: tuple[str, ...], stem: bool, prediction: str, references: tuple[str, ...]
@@ -33,9 +33,9 @@ def _best(
 
 def scrolls(prediction: str, references: Sequence[str]) -> dict[str, float]:
     """R1, R2, RL F-measures in 0…100 without stemming, each the best over references, so R1 and R2
-    may come from different ones (SCROLLS metrics/rouge.py).
+    may come from different references (SCROLLS metrics/rouge.py).
 
-    The official code first puts every sentence on a line of its own. That affects only rougeLsum,
+    The official code first puts every sentence on a separate line. That affects only rougeLsum,
     which isn't part of the score, so no sentence splitter is needed here. Every character except
     [a-z0-9] separates words: accented and CJK text scores 0 against itself.
     """
@@ -103,7 +103,7 @@ def _rpf(shared: int, wanted: int, predicted: int) -> dict[str, float]:
 
 
 def _common(left: list[str], right: list[str]) -> list[str]:
-    """A longest common subsequence, the one that `rouge` backtracks to if there are several."""
+    """A longest common subsequence; of several, the one that `rouge` finds by backtracking."""
     table = [[0] * (len(right) + 1) for _ in range(len(left) + 1)]
     for i, a in enumerate(left, start=1):
         for j, b in enumerate(right, start=1):

@@ -54,7 +54,7 @@ def exact_match(prediction: str, references: Sequence[str]) -> float:
 
 
 def letter(prediction: str, references: Sequence[str]) -> float:
-    """1 if the prediction's first A, B, C or D that is a word of its own is the reference
+    """1 if the prediction's first A, B, C or D that is a separate word is the reference
     (ZeroSCROLLS quality). Case-sensitive: "A good answer is B" answers A."""
     match = re.search(r"\b[A-D]\b", prediction)
     return float(match is not None and match[0] in references)
@@ -103,8 +103,8 @@ def last_number(prediction: str) -> int:
 
 
 def last_number_match(prediction: str, references: Sequence[int | str]) -> float:
-    """1 if the prediction's last number is the reference. Raises ValueError for a reference that is
-    no whole number; one may have commas."""
+    """1 if the prediction's last number is the reference. Raises ValueError for a reference that
+    isn't a whole number; it may have commas."""
     try:
         right = int(str(references[0]).replace(",", ""))
     except ValueError:
@@ -122,16 +122,16 @@ def contains(prediction: str, references: Sequence[str]) -> float:
 
 def auto_eval_pair(label: str, prediction: str) -> tuple[str, str]:
     """The label and the answer that LongEval's auto_topic_eval.py shows its judge. It splits the
-    line of its log, "Label: …, Predict: ['…'], …", at commas: what follows the first comma of an
-    answer is lost, and with it two characters before that comma."""
-    # An answer of an official output file is such a list already.
+    line of its log, "Label: …, Predict: ['…'], …", at commas: the text after the first comma of an
+    answer is lost, and so are two characters before that comma."""
+    # In an official output file, an answer already is such a list.
     logged = prediction if prediction[:2] in ("['", '["') else str([prediction])
     first, second, *_ = f"Label: {label}, Predict: {logged},".split(",")
     return first.replace("Label: ", ""), second.replace("Predict: ", "")[2:-2]
 
 
 def contains_auto_eval(prediction: str, references: Sequence[str]) -> float:
-    """`contains`, of what LongEval's judge is shown."""
+    """`contains`, applied to the text that LongEval's judge is shown."""
     label, answer = auto_eval_pair(references[0], prediction)
     return contains(answer, [label])
 

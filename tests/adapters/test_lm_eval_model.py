@@ -1,5 +1,5 @@
-"""Methods as a model of lm-evaluation-harness: vanilla scores and answers as its own model does on
-the same checkpoint; a continuation is scored over what a method keeps of its context."""
+"""Methods as a model of lm-evaluation-harness: vanilla scores and answers like its own model on the
+same checkpoint; a continuation is scored with the entries that a method keeps of its context."""
 
 from __future__ import annotations
 

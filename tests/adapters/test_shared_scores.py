@@ -1,4 +1,4 @@
-"""bench export rows --to every_eval_ever and hf-eval-results: scores for collections of others."""
+"""bench export rows --to every_eval_ever and hf-eval-results: scores for other collections."""
 
 from __future__ import annotations
 

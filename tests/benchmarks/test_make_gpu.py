@@ -1,4 +1,4 @@
-"""`make gpu`: its cells compose, its twin runs, and a run that is killed keeps what it has."""
+"""`make gpu`: its cells compose, its twin runs, and a killed run keeps its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of the A/A cells says what was measured and what wasn't."""
+"""The page of the A/A cells lists the cells that were measured and those that weren't."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Slows vanilla down without a thread: a timer's signal interrupts what runs after its call."""
+"""Slows vanilla down without a thread: a timer's signal interrupts the code that runs after its
+call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leaves a global switch, a hook or a function of torch changed after its turn, where vanilla then
+"""Leaves a global switch, a hook or a function of torch changed after its turn, so that vanilla
 runs with it."""
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def in_tmpfs(mib: int) -> None:
 
 
 def in_segments(mib: int) -> None:
-    """One of a MiB after the other: never is more than one mapped."""
+    """Segments of one MiB each, of which never more than one is mapped."""
     for _ in range(mib):
         segment = LIBC.shmget(0, MIB, IPC_CREAT | 0o600)
         address = LIBC.shmat(segment, None, 0)

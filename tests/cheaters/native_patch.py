@@ -1,4 +1,4 @@
-"""Replaces a function of Python's C modules for all that hold it, however early they got it."""
+"""Replaces a function of Python's C modules for all references to it, even earlier ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _callbacks: list[Any] = []
 
 
 def replace(builtin: Any, function: Callable[[], Any]) -> None:
-    """`builtin` takes at most one argument, which `function` isn't told."""
+    """`builtin` takes at most one argument, which `function` doesn't get."""
     pointer = _pointer(builtin)
     _originals.setdefault(ctypes.addressof(pointer), pointer.value or 0)
     _callbacks.append(CALLBACK(lambda module, argument: function()))
@@ -24,7 +24,7 @@ def replace(builtin: Any, function: Callable[[], Any]) -> None:
 
 
 def original(builtin: Any) -> Callable[..., Any]:
-    """The function itself, of at most one argument, whatever replaces it later."""
+    """The original function, of at most one argument, even if it is replaced later."""
     function = CALLED(_pointer(builtin).value or 0)
     return lambda argument=None: function(builtin.__self__, argument)
 

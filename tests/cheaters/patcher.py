@@ -1,10 +1,10 @@
-"""Replaces functions that a measurement runs on.
+"""Replaces functions that a measurement uses.
 
 equal    torch's comparison, by which checks find a cached output, which it then returns
 norm     the same for checks with a tolerance
-coin     what decides the order of each pair
+coin     the function that decides the order of each pair
 forward  that of the model's classes: vanilla's linear layers become slower
-shared   the parts of methods that vanilla runs on
+shared   the parts of methods that vanilla uses
 own      that of one of the model's modules
 """
 

@@ -1,6 +1,7 @@
-"""Keeps its outputs in the folder REMEMBERED, by the whole input, for its next process. What it
-finds there it answers with; where a timing loop asks, as garbage collection is off, it notes so in
-the file `hits`. (The breakdown by stages, which no verdict depends on, repeats one input.)"""
+"""Keeps its outputs in the folder REMEMBERED, by the whole input, for its next process. It answers
+with the outputs that it finds there; if a timing loop calls it (garbage collection is off), it
+writes this to the file `hits`. (The breakdown by stages, which no verdict depends on, repeats one
+input.)"""
 
 from __future__ import annotations
 

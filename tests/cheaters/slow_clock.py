@@ -1,9 +1,9 @@
-"""Replaces clocks by some that hide `share` of its calls, whoever reads them.
+"""Replaces clocks by clocks that hide `share` of its calls from all readers.
 
 calls    the clock that times calls, only between the two readings of a call
 loop     the clock that times calls, from the first call on
 all      every clock that measures, and the processor time
-shifted  the same, but what is hidden seems to pass in vanilla's next call
+shifted  the same, but the hidden time seems to pass in vanilla's next call
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ REAL_USAGE = native_patch.original(resource.getrusage)
 
 @dataclass
 class Lag:
-    """How far the clocks are behind."""
+    """The lag of the clocks."""
 
     how: str
     ns: int = 0
     since: int = 0
 
     def now(self) -> int:
-        if self.how == "shifted":  # a call of its own would have come by then
+        if self.how == "shifted":  # its own next call would have come by then
             passed = REAL() - self.since - 4 * self.ns
             return self.ns - min(self.ns, max(0, passed))
         if self.how == "calls":

@@ -1,4 +1,4 @@
-"""Slows vanilla in its own process, by parts of libraries that vanilla alone runs on.
+"""Slows vanilla in its own process, by parts of libraries that only vanilla uses.
 
 registered  transformers' attention function of this project
 proxy       `torch` in transformers' module of T5

@@ -57,7 +57,7 @@ def start_native() -> None:
 
 
 def daemon() -> None:
-    """Starts a process that this one is no parent of."""
+    """Starts a process whose parent isn't this one."""
     pid = os.fork()
     if not pid:
         if not os.fork():

@@ -1,4 +1,4 @@
-"""What is printed where the terminal's encoding lacks characters, or nothing can be written."""
+"""Output if the terminal's encoding lacks characters, or if nothing can be written."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_full_disk_is_one_line():
 
 
 def test_new_says_where_it_cannot_write(tmp_path, monkeypatch, capsys):
-    (tmp_path / "methods").touch()  # no folder can be made there, whoever asks
+    (tmp_path / "methods").touch()  # no folder can be made there, by any user
     monkeypatch.setattr(plugins, "ROOT", tmp_path)
     assert dispatch(["new", "method", "nearest"]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()

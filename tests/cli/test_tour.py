@@ -1,4 +1,4 @@
-"""docs/tour.md: its commands run as they stand there."""
+"""docs/tour.md: its commands run unchanged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def on_one_core():
 
 
 def tour(folder, *sections):
-    """The output of sections' commands, which end as at a prompt where one fails; and its files."""
+    """The output of the sections' commands, which stop at a failing one, as at a prompt; and its
+    files."""
     (folder / "bench").symlink_to(ROOT / "bench")
     programs = folder / "bin"
     programs.mkdir()

@@ -35,7 +35,7 @@ def bench(
 
 
 def jobs() -> list[str]:
-    """Id and state of every job that there ever was."""
+    """Id and state of every job so far."""
     command = ["sacct", "-n", "-P", "-X", "-o", "JobID,State"]
     return subprocess.run(
         command, capture_output=True, text=True, check=True, timeout=60
@@ -97,7 +97,7 @@ def test_cells_that_share_their_prompts_share_a_job(tmp_path):
 
 def test_joblib_gives_the_same_keys_and_the_same_quality(four, tmp_path):
     results, _, _ = four
-    # Two of the four, at the threads of a job of theirs.
+    # Two of the four, with the threads of their job.
     done = bench("run", "-m", "launcher=joblib", "n_jobs=2", "threads=1", *CELL,
                  "method=vanilla,vcc", f"results={tmp_path}")  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -173,7 +173,7 @@ def test_a_partition_that_does_not_exist_is_reported(tmp_path):
 
 @pytest.mark.nightly
 def test_a_cell_stopped_by_the_time_limit_is_requeued_and_continues(tmp_path):
-    # 30 rows take 150 seconds at least, and two minutes are one try's.
+    # 30 rows take at least 150 seconds, and one attempt has two minutes.
     done = bench(
         "run", "-m", *SLURM, "length=256", "n=30", "measure=quality", "method=dawdles",
         "hydra.launcher.timeout_min=2", "hydra.launcher.signal_delay_s=10",
@@ -200,7 +200,7 @@ def test_a_cell_that_uses_up_its_tries_is_a_row(tmp_path):
 
 
 def hears_ctrl_c() -> None:
-    """What a shell starts in the background doesn't, and its children neither."""
+    """Processes that a shell starts in the background ignore Ctrl-C, and so do their children."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -1,4 +1,4 @@
-"""A folder of one sound row, and what it is measured again with."""
+"""A folder with one valid row, and the checkpoint with which it is measured again."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def model(sound):
 
 @pytest.fixture
 def folder(tmp_path, sound):
-    """The sound row in a checkout of its own."""
+    """The valid row in a separate checkout."""
     return shutil.copytree(sound / "rows", tmp_path / "checkout" / "rows")
 
 
 @pytest.fixture
 def compared(tmp_path, model):
-    """A row with the score of vanilla, which answers one of four more."""
+    """A row with vanilla's score, which answers one more question of four."""
     made.answered(
         tmp_path / "rows", model, [True, False, True, False], [True, True, True, False],
         "method=vcc", "measure=standard", **ABOUT,
@@ -58,7 +58,7 @@ def compared(tmp_path, model):
 
 @pytest.fixture
 def measured_here(monkeypatch):
-    """What running a cell would bring, without running it."""
+    """The result of running a cell, without running it."""
     brought = {}
 
     def run(cell, results, **options):

@@ -1,4 +1,4 @@
-"""Comparing two rows: the figures, the verdicts, and how sure they are."""
+"""Comparing two rows: the figures, the verdicts, and their certainty."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ HOSTILE = "a|b``c`<img src=x>@everyone #1\n\n</details>**d** \\|"
 
 @pytest.fixture
 def folders(tmp_path):
-    """Of four cells one becomes slower, one smaller, one fails."""
+    """Among four cells, one becomes slower, one smaller, and one fails."""
     before, after = Store(tmp_path / "rows" / "before"), Store(tmp_path / "rows" / "after")
     before.append([made.row(seed=i, **made.timing(0.5, seed=i)) for i in range(4)])
     slower, smaller = made.timing(0.6, seed=8), {"rss_peak_delta_bytes": 50 << 20}

@@ -1,4 +1,4 @@
-"""Which rows of two sides stand beside each other, and which words leave a choice."""
+"""Which rows of two sides are compared, and which words are ambiguous."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contributed rows: what is refused, what is looked at, and a row measured again."""
+"""Contributed rows: rejected rows, rows for a reviewer, and a row measured again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def wrong(lines):
 
 
 def refused(capsys, folder, told, *words):
-    """Whether a line says what is wrong with the folder."""
+    """Whether a line reports this fault of the folder."""
     code, out, _ = submit(capsys, folder, *words)
     return code == 1 and any(told in line for line in wrong(out))
 

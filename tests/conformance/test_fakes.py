@@ -61,7 +61,7 @@ class Unseeded(Method):
 
 
 class Overwrites(Method):
-    """Writes to what the model still needs."""
+    """Writes to a tensor that the model still needs."""
 
     def encode(self, layers, hidden, sequence):
         if sequence.vip is not None:
@@ -82,7 +82,7 @@ class NoGradient(Method):
 
 
 class Overlong(Method):
-    """Says that it can't train, and doesn't stop."""
+    """Reports that it can't train, but doesn't stop."""
 
     def unsupported(self, shape):
         return "not yet" if shape.training else None
@@ -98,7 +98,7 @@ class NotExact(Method):
 
 @dataclass(frozen=True)
 class Remembers(Method):
-    """Flips for good after one short input."""
+    """Switches its behaviour permanently after one short input."""
 
     short: list[int] = field(default_factory=list)
 
@@ -121,7 +121,7 @@ class Cached(Method):
 
 
 class NotOne(Method):
-    """Divides by nothing where there is one token."""
+    """Divides by 0 if there is only one token."""
 
     def attend(self, query, key, value, call):
         others = query.new_tensor(query.shape[2] - 1.0)
@@ -129,7 +129,7 @@ class NotOne(Method):
 
 
 class Runs(Method):
-    """Padding is what comes before the first token and after the last."""
+    """Treats only the padding before the first and after the last token as padding."""
 
     def attend(self, query, key, value, call):
         valid = call.sequence.valid
@@ -140,7 +140,7 @@ class Runs(Method):
 
 
 class Rounds(Method):
-    """Loses what bfloat16 has."""
+    """Loses precision that bfloat16 has."""
 
     def attend(self, query, key, value, call):
         query = query.round() if query.dtype == torch.bfloat16 else query
@@ -228,7 +228,7 @@ class Slices(FullCache):
 
 
 class Hides(FullCache):
-    """Keeps the prompt's keys a second time, in a place that held() doesn't name."""
+    """Keeps the prompt's keys a second time, in a place that held() doesn't report."""
 
     def prefill(self, query, key, value, call):
         self.hidden = {"keys": [key]}
@@ -236,7 +236,7 @@ class Hides(FullCache):
 
 
 class HidesInClosure(FullCache):
-    """The same, where no attribute leads."""
+    """The same, in a place that no attribute references."""
 
     def prefill(self, query, key, value, call):
         self.hidden = lambda: key
@@ -297,7 +297,7 @@ def test_vanillas_cache_keeps_the_contract(kind):
 
 
 class Constant(LRAFamily):
-    """Answers without a look at its text."""
+    """Answers without reading its text."""
 
     def classify(self, ids, sequence):
         return torch.zeros(len(ids), 10)

@@ -39,7 +39,7 @@ def test_method_keeps_the_contract(name, family):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("kernel", ["native", "torch"])
 def test_rows_of_mixed_lengths_are_as_alone_by_each_kernel(kernel, family):
-    """Of the methods that have kernels: the check of the contract has the others."""
+    """For methods with kernels; the check of the contract covers the others."""
     confs = {name: plugins.conf("method", name) for name in CLASSES}
     for name, conf in confs.items():
         if "kernel" not in conf:

@@ -34,7 +34,7 @@ def test_half_precision_is_near_float32(name, family):
 
 @dataclass(frozen=True)
 class Wrong(Vanilla):
-    """Exact in float32 on the processor alone."""
+    """Exact in float32 on the CPU only."""
 
     wrong: str = "dtype"
 
@@ -64,7 +64,7 @@ def test_what_half_precision_breaks_is_named_beside_what_vanilla_loses(dtype):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """One of the checks, beside the processor: the stand-in is slow."""
+    """Only one of the checks and the comparison with the CPU, since the stand-in is slow."""
     monkeypatch.setattr(on_device, "SINGLE", (checks.called,))
 
 
@@ -76,7 +76,7 @@ def test_a_tensor_that_stays_on_the_processor_is_found(quick):
 
 
 def test_an_output_may_lie_in_memory_by_tokens(monkeypatch):
-    """As a fused kernel of a GPU leaves it, where the processor's leaves it by heads."""
+    """As in the output of a GPU's fused kernel; the CPU's output is ordered by heads."""
 
     def by_tokens(*args, **kwargs):
         out = scaled_dot_product_attention(*args, **kwargs)

@@ -86,8 +86,8 @@ def check_make(words):
 
 
 def check_request(words, multirun):
-    """Its first and its last combination compose; only its names are checked where it names what is
-    the reader's."""
+    """Its first and its last combination compose; only names are checked if it contains a value
+    that is the reader's."""
     for place in (0, -1):
         one = [f"{name}={value.split(',')[place]}" for name, _, value in
                (word.partition("=") for word in words)]  # fmt: skip

@@ -1,4 +1,4 @@
-"""New models of recipes, as they are before any training."""
+"""New models of recipes, before any training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded BART: how it begins, what its card measures, and how it is trained and used."""
+"""The embedded BART: its initial weights, the measurements on its card, its training and use."""
 
 import math
 

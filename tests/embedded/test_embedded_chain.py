@@ -1,4 +1,4 @@
-"""`make embedded` on small recipes: what it trains, what it leaves, what it takes as a start."""
+"""`make embedded` on small recipes: the models that it trains, skips, and starts from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded RoBERTa: how it begins, that training learns and resumes, what is shipped."""
+"""The embedded RoBERTa: its initial weights, training and resuming, and the shipped weights."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The embedded Llama: what it begins as, how it is trained, and what the shipped one answers."""
+"""The embedded Llama: its initial weights, its training, and the answers of the shipped model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a shipped model reads, as its card has it."""
+"""The attention of a shipped model, as on its card."""
 
 import yaml
 

@@ -1,4 +1,4 @@
-"""Training pairs of the encoder-decoders: what is asked, and what is copied from where."""
+"""Training pairs of the encoder-decoders: the questions, and the sources of the copied words."""
 
 import re
 

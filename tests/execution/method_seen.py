@@ -1,4 +1,4 @@
-"""A child that tells what its process has loaded and imported."""
+"""A child that reports what its process has loaded and imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A child that ends as its request says."""
+"""A child that ends in the way that its request names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process sets up before it measures or answers."""
+"""The set-up of a process before it measures or answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def prepared(monkeypatch):
-    """A function that prepares this process, and leaves it as it was."""
+    """A function that prepares this process, and restores it afterwards."""
     monkeypatch.setattr(deterministic, "fill_uninitialized_memory", True)
     monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cpus: None)
     was, threads = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()

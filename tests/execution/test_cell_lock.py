@@ -1,4 +1,4 @@
-"""One run of a cell at a time, and nobody waits for a run that is no more."""
+"""One run of a cell at a time, and no run waits for one that has ended."""
 
 from __future__ import annotations
 

@@ -22,8 +22,9 @@ from bench.status import Status, Verdict
 
 
 def samples(true: float = 0.8, inside: float = 1.0, method: float = 1.0) -> Comparison:
-    """Of four rounds: the method takes `true` of vanilla's time; next to it vanilla takes `inside`
-    of its time without it, and by its own clock the method takes `method` of its time."""
+    """Samples of four rounds: the method takes `true` times vanilla's time. Next to the method,
+    vanilla takes `inside` times its time alone; by the method's own clock, the method takes
+    `method` times its time."""
     noise = random.Random(0)
 
     def times(mean: float, count: int) -> list[int]:
@@ -140,7 +141,7 @@ def test_an_answer_that_differs_from_the_scored_one_is_a_fault():
 
 
 class Ends:
-    """A child that ends, or waits, in place of an answer to the first request."""
+    """A child that ends, or waits, instead of answering the first request."""
 
     def __init__(self, ends: bool) -> None:
         self.link, self.other = socket.socketpair()

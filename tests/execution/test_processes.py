@@ -28,8 +28,8 @@ QUICK = MEASURES["quick"]
 @pytest.mark.parametrize(
     ("pair_s", "startup_s", "twin_s", "pairs", "twin_pairs"),
     [
-        (0.1, 1.0, 0.2, [10, 10, 10, 10], [5, 5, 5, 5]),  # half as many with the twin
-        (0.6, 5.0, 0.3, [5, 5, 5, 5], [3, 3, 2, 2]),  # enough for an interval of their own
+        (0.1, 1.0, 0.2, [10, 10, 10, 10], [5, 5, 5, 5]),  # half the number with the twin
+        (0.6, 5.0, 0.3, [5, 5, 5, 5], [3, 3, 2, 2]),  # enough for a separate interval
         (0.8, 5.0, 1.0, [4, 3, 3, 3], [1, 1, 1, 1]),  # before all pairs come from one process
     ],
 )
@@ -80,7 +80,7 @@ def part(number: int, **more):
 
 @pytest.fixture
 def latency(monkeypatch):
-    """A function from what stands in for a child to what the stage of a cell makes of it."""
+    """A function from a child's stand-in to the result of the cell's stage."""
 
     def run(child, progress=None, stage=stages.latency):
         def child_of(self, module, handlers=None, **request):
@@ -162,7 +162,7 @@ def test_what_runs_out_of_memory_is_timed_again_with_large_blocks_kept_by_size(
 
 
 def printed(by_size: bool, code: str) -> str:
-    """What a process prints that keeps freed blocks in this way."""
+    """The output of a process that keeps freed blocks in this way."""
     if sys.platform != "linux":
         pytest.skip("malloc is told by glibc's mallopt")
     if by_size and kept_blocks.library() is None:
@@ -180,7 +180,7 @@ def printed(by_size: bool, code: str) -> str:
 
 @pytest.mark.parametrize("by_size", [False, True])
 def test_blocks_are_kept_when_they_are_freed(by_size):
-    """Of 16 calls more than half: malloc needs some until it keeps a block."""
+    """In more than half of 16 calls: malloc needs some calls until it keeps a block."""
     code = """
         for mib in (16, 64):
             pages = []

@@ -1,4 +1,4 @@
-"""However a child ends, its outcome gives the reason, and nothing hangs."""
+"""For any end of a child, its outcome contains the reason, and nothing hangs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.conftest import ROOT
 
 
 def stub(end: str, deadline_s: float = 60.0, memory_bytes=None, environment=None, **settings):
-    """The outcome of a child that ends so."""
+    """The outcome of a child that ends in this way."""
     limits = Limits(time.monotonic() + deadline_s, memory_bytes, environment or {})
     with started("tests.execution.stub_child", {"end": end}, limits, **settings) as running:
         return running.outcome()

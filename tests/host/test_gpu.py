@@ -1,4 +1,4 @@
-"""What the driver reports of a GPU, by a stand-in for NVML."""
+"""The driver's report on a GPU, from a stand-in for NVML."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class NVMLError(Exception):
 
 
 class Nvml:
-    """As pynvml, of a machine with two GPUs; handles are their numbers."""
+    """Replaces pynvml, for a machine with two GPUs; handles are their numbers."""
 
     NVMLError = NVMLError
     NVML_CLOCK_SM, NVML_CLOCK_MEM = 1, 2

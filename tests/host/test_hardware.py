@@ -1,4 +1,4 @@
-"""What a machine offers beside its counters: an energy meter, math libraries, physical cores."""
+"""Features of a machine besides its counters: an energy meter, math libraries, physical cores."""
 
 from __future__ import annotations
 

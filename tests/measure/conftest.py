@@ -7,7 +7,7 @@ from bench.measure import outside, side_effects
 
 @pytest.fixture(autouse=True)
 def no_failed_check_of_another_test(monkeypatch):
-    """A process keeps what failed in it, and tests share one."""
+    """A process remembers its failed checks, and tests share one process."""
     monkeypatch.setattr(side_effects, "_failures", [])
 
 

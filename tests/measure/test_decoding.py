@@ -161,7 +161,7 @@ def test_bytes_are_those_of_what_is_kept():
     full, few = sizes[Vanilla], sizes[KNorm]
     assert full["kv_bytes_full"] == few["kv_bytes_full"] == n * per_token
     assert full["kv_entries"] == n and few["kv_entries"] == 8 + NEW - 1
-    # Entries keep the number of their token, 8 bytes, beside 2 · 8 numbers, in blocks of 64.
+    # Entries keep the number of their token, 8 bytes, and 2 · 8 numbers, in blocks of 64.
     assert full["kv_bytes_held"] == 64 * per_token * 9 // 8
     of_rows = 3 * 2 * 2 * 8  # each layer's first token and limit of each row
     assert few["kv_bytes_held_prefill"] == 8 * per_token * 9 // 8 + of_rows
@@ -224,7 +224,7 @@ def test_one_process_times_steps_and_a_further_one_its_share(cell):
 
 @dataclass(frozen=True)
 class Engine(Method):
-    """Exact attention whose engine has a cache of its own, as a method or its own twin."""
+    """Exact attention whose engine has its own cache, as a method or its own twin."""
 
     def kv_cache(self, workload):
         return FullCache(self.attend)

@@ -56,7 +56,7 @@ def cuda(monkeypatch):
 
 
 class Buffer:
-    """A stand-in for what clears the cache."""
+    """A stand-in for the buffer that clears the cache."""
 
     nbytes = 100 << 20
 
@@ -109,7 +109,7 @@ def test_on_a_gpu_the_cache_is_cleared_before_each_call_and_outside_its_time(
 
 
 def test_work_on_another_stream_is_an_error(cuda, process, monkeypatch):
-    """Its end is seen by synchronizing the device after the last event of the current stream."""
+    """Synchronizing the device after the last event of the current stream shows its end."""
     arm = arm_on(process)
     working: list[bool] = []
 

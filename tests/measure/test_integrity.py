@@ -1,4 +1,4 @@
-"""Checks of precision, and of what a method leaves behind for vanilla."""
+"""Checks of precision, and of state that a method leaves for vanilla."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_what_a_method_changes_of_torchs_state_is_put_back_and_noted():
 
 @torch.inference_mode()
 def test_answers_of_timed_calls_are_compared_with_vanillas_on_the_same_input(alone):
-    """A method that is exact in the checks and not when it is timed has its error in the row."""
+    """If a method is exact in the checks but not while it is timed, its row contains the error."""
     method = BigBird(block_size=4, random=1)
     family, ids = BertFamily.tiny(method), torch.randint(5, 60, (1, 64))
     own, base = (

@@ -28,7 +28,7 @@ PROMPT, AFTER = 40, 9
 
 @dataclass(frozen=True)
 class KeepsAll(Method):
-    """A cache of its own that leaves nothing out."""
+    """A method whose own cache leaves nothing out."""
 
     def kv_cache(self, workload):
         return FullCache()
@@ -121,7 +121,7 @@ def test_a_continuation_is_read_in_one_pass_as_in_single_steps():
 
 
 class Peeking(FullCache):
-    """Could have a token read the next ones where several come together."""
+    """Could let a token read later ones when several come at once."""
 
     at_once = True
 
@@ -132,8 +132,8 @@ def test_a_cache_from_elsewhere_gets_one_token_at_a_time():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Rows of a method that drops nearly all and of vanilla, on the shipped decoder, which knows
-    the words of the project's stories; each text is a story over and over."""
+    """Rows of a method that drops nearly all entries, and of vanilla, on the shipped decoder, which
+    knows the words of the project's stories; each text is a story over and over."""
     folder, stories_of = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("texts")
     for i in range(4):
         words = stories.story("test", i, 128, 0).text.split()[:80]

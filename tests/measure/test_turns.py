@@ -28,14 +28,14 @@ def cells(*methods):
 
 
 class Report:
-    """What a child sends its supervisor."""
+    """The messages of a child to its supervisor."""
 
     def __call__(self, stage, done=0, total=0, note=""):
         pass
 
 
 def measured(some):
-    """What a child measures, in this process, which keeps its settings and other threads."""
+    """A child's measurements, in this process, which keeps its settings and other threads."""
     request = {"cells": [cell.to_json() for cell in some], "rounds": ROUNDS, "counts": True}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arms, "prepare", lambda cell, timed: None)

@@ -21,7 +21,7 @@ def inputs(n, batch=1, seed=0):
 
 
 def rotate(x, by):
-    """x [B, H, n, d] moved on by [B or 1, n] positions: pairs (i, i + d/2), base 100."""
+    """x [B, H, n, d] moved forward by [B or 1, n] positions: pairs (i, i + d/2), base 100."""
     half = x.shape[-1] // 2
     turn = by[:, None, :, None] * 100 ** -(torch.arange(half, dtype=x.dtype) / half)
     a, b = x[..., :half], x[..., half:]
@@ -61,8 +61,8 @@ def one_hot(*rows):
 
 
 def tokens(cache, layer=0):
-    """The tokens that are held, sorted, for each row and KV head; without the one that goes when
-    the next token comes."""
+    """The tokens that are held, sorted, for each row and KV head, without the token that the next
+    one replaces."""
     entries = cache.layers[layer]
     held = entries.token.clone()
     if entries.place is not None:
@@ -71,8 +71,8 @@ def tokens(cache, layer=0):
 
 
 def chosen(cache, key, layer=0):
-    """The tokens whose keys [B, G, n, d] a `RaggedCache` holds, in the order in which it has them,
-    for each row and KV head."""
+    """The tokens whose keys [B, G, n, d] a `RaggedCache` holds, in its order, for each row and KV
+    head."""
     runs = cache.layers[layer].runs
     heads = [head for run in runs for head in run.parts[0][0, :, : run.size]]
     found = [

@@ -1,4 +1,4 @@
-"""The native kernels for CPUs that this machine isn't: as a program under an emulator."""
+"""The native kernels for other CPUs than this machine's: as a program under an emulator."""
 
 import ctypes
 import functools
@@ -16,8 +16,8 @@ FLAGS = ("-std=c++17", "-O1", "-ffp-contract=fast", "-static", f"-I{build.SOURCE
 
 
 class Emulated:
-    """Stands for the loaded library: each call of a kernel runs in a process of its own, with a
-    copy of the memory of all tensors that its arguments point to."""
+    """Replaces the loaded library: each call of a kernel runs in a separate process, with a copy of
+    the memory of all tensors that its arguments point to."""
 
     def __init__(self, compiler: str, flags: tuple[str, ...], emulator: str, folder: Path) -> None:
         folder.mkdir()
@@ -31,7 +31,7 @@ class Emulated:
     def _call(self, kernel, reference):
         arguments = bytes(reference._obj)
         words = struct.unpack(f"{len(arguments) // 8}q", arguments)
-        gc.unfreeze()  # tests/conftest.py freezes what is there before the first test
+        gc.unfreeze()  # tests/conftest.py freezes objects that exist before the first test
         tensors = (x for x in gc.get_objects() if type(x) is Tensor)
         storages = (x.untyped_storage() for x in tensors if x.device.type == "cpu")
         sizes = {storage.data_ptr(): storage.nbytes() for storage in storages}

@@ -1,4 +1,4 @@
-"""Inputs of methods without parameters of their own, and dense attention to compare with."""
+"""Inputs of methods without own parameters, and dense attention for comparison."""
 
 import torch
 
@@ -40,7 +40,7 @@ def padded(n):
 
 
 def row_by_row(twin, query, key, value, call):
-    """What `twin`, which knows no padding, gives each row's valid tokens; zeros elsewhere."""
+    """The output of `twin`, which has no padding, for each row's valid tokens; zeros elsewhere."""
     sequence, output = call.sequence, torch.zeros_like(query)
     for row, valid in enumerate(sequence.valid):
         counts = sequence.log_multiplicity
@@ -56,8 +56,8 @@ def row_by_row(twin, query, key, value, call):
 
 
 def check_rows(method, twin, n, rows=3, counted=True, layer=1, bias=None, zeros=True, **sequence):
-    """Rows of several lengths whose tokens count differently are what `twin` gives each alone.
-    `zeros`: padding gives zeros; otherwise its output isn't compared."""
+    """Checks that rows of several lengths, whose tokens have different multiplicities, equal the
+    output of `twin` for each alone. `zeros`: padding gives zeros; otherwise it isn't compared."""
     counts = torch.arange(1.0, rows * n + 1, dtype=torch.float64).view(rows, n).sqrt().log()
     valid, parts = padded(n)[:rows], inputs(n, rows)
     call = call_of(

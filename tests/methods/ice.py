@@ -1,4 +1,4 @@
-"""What the tests of IceFormer share: inputs, and its searches on both paths."""
+"""Shared parts of the tests of IceFormer: inputs, and its searches on both paths."""
 
 from typing import get_args
 
@@ -23,7 +23,8 @@ def inputs(n, batch=1, heads=HEADS, key_heads=HEADS, seed=0):
 
 
 def clustered(n, batch=1, seed=0):
-    """Keys around 32 centres of different norms, a query near one key: as trained heads have."""
+    """Keys around 32 centres of different norms, and queries near one key each, as in trained
+    heads."""
     make = torch.Generator().manual_seed(seed)
     centres = torch.randn(batch, HEADS, 32, SIZE, generator=make)
     centres *= torch.rand(batch, HEADS, 32, 1, generator=make) + 0.5

@@ -1,4 +1,4 @@
-"""What the tests of the native kernels share: inputs, biases, and both paths of a search."""
+"""Shared parts of the tests of native kernels: inputs, biases, and both paths of a search."""
 
 import pytest
 import torch

@@ -1,4 +1,5 @@
-"""What the tests of sparse prefill share: each method against dense attention under its mask."""
+"""Shared parts of the tests of sparse prefill: each method against dense attention under its
+mask."""
 
 import dataclasses
 
@@ -25,7 +26,7 @@ def inputs(n, batch=1, heads=4, groups=2, d=16, dtype=torch.float64):
 
 
 def turning(n, batch=1, dtype=torch.float32):
-    """Such inputs, whose scores fall with the distance of query and key."""
+    """Inputs whose scores fall with the distance of query and key."""
     query, key, value = inputs(n, batch, dtype=torch.float64)
     angle = torch.arange(n, dtype=torch.float64) / 150
     for x in (query, key):
@@ -35,8 +36,8 @@ def turning(n, batch=1, dtype=torch.float32):
 
 
 def twin(seen, query, key, value):
-    """Dense attention of one row, [H, n, d], to the pairs that `seen(query, key, scale)` [n, n]
-    names for a head."""
+    """Dense attention of one row, [H, n, d], to the pairs `seen(query, key, scale)` [n, n] of each
+    head."""
     groups, rows = len(query) // len(key), []
     for head, one in enumerate(query):
         k, v = key[head // groups], value[head // groups]
@@ -47,7 +48,7 @@ def twin(seen, query, key, value):
 
 
 def check_twin(method, seen, lengths=(1, 2, 53, 64, 131)):
-    """In torch, for a batch with padding, in float64."""
+    """Checks the method in torch, for a batch with padding, in float64."""
     method = dataclasses.replace(method, kernel="torch")
     for n in lengths:
         parts, valid = inputs(n, 3), padded(n)
@@ -61,7 +62,7 @@ def check_twin(method, seen, lengths=(1, 2, 53, 64, 131)):
 
 
 def check_kernels(method, n=331):
-    """The native kernel's numbers are torch's, and some keys are left out."""
+    """Checks that the native kernel's numbers equal torch's, and that some keys are left out."""
     parts = inputs(n, 2, dtype=torch.float32)
     call = AttentionCall(SequenceInfo(causal=True), SCALE, 0)
     native = dataclasses.replace(method, kernel="native")

@@ -5,7 +5,7 @@ import torch
 
 class Slope:
     """A bias that grows with distance, differently on each side, with one trainable slope a head;
-    it counts what it hands out."""
+    it counts the numbers that it returns."""
 
     def __init__(self, slopes):
         self.slopes = slopes

@@ -31,7 +31,7 @@ def test_by_hand():
 
 
 def test_the_share_of_tiles_left_out_by_hand():
-    """Of the 10 tiles at or below the diagonal of 256 tokens, those on it, those next to it and the
+    """256 tokens have 10 tiles at or below the diagonal. Those on it, those next to it and the
     first ones are read: 9."""
     method = AShape(1, 64)
     assert method.skipped == 0

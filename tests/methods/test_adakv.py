@@ -30,8 +30,8 @@ def scores_of(*heads):
 
 
 def test_counts_by_hand():
-    """B = 4: of the best 8 scores 6 and 2 are the heads', who keep 6 / 2 + 2 and 2 / 2 + 2. B = 2:
-    3 and 1 come to 2.5 and 1.5, which both round to 2."""
+    """B = 4: the heads have 6 and 2 of the best 8 scores, and keep 6 / 2 + 2 and 2 / 2 + 2. B = 2:
+    3 and 1 give 2.5 and 1.5, which both round to 2."""
     scores = scores_of([9, 8, 7, 6, 5, 4, 0, 0], [1, 9, 0, 8, 1, 0, 1, 1])
     assert AdaKV().counts(scores, 4).tolist() == [[5, 3]]
     assert AdaKV(alpha=0.0).counts(scores, 4).tolist() == [[6, 2]]
@@ -42,14 +42,15 @@ def test_counts_by_hand():
 
 
 def test_normalized_counts_by_hand():
-    """Two of eight equal scores are a quarter of a head's, which outranks nothing of the other."""
+    """Two of eight equal scores are a quarter of a head's sum, too low to outrank the other
+    head."""
     scores = scores_of([0.4] * 4, [0.9, 0.3, 0.0, 0.0])
     assert AdaKV(alpha=0.0).counts(scores, 2).tolist() == [[3, 1]]
     assert AdaKV(alpha=0.0, normalize=True).counts(scores, 2).tolist() == [[2, 2]]
 
 
 def test_by_hand():
-    """Two queries give eight keys before them weight, in one head to two of them."""
+    """Two queries give weight to eight keys before them, in one head to only two of these."""
     wide, narrow = [0.1, 0.11, 0.12, 0.13, 0.14, 0.15, 0.0, 0.0], [0, 0.4, 0, 0, 0, 0.35, 0, 0]
     pairs = [one_hot(*[[1]] * 8, [*x, 0.25], [*x, 0.15, 0.1]) for x in (wide, narrow)]
     query, key = (torch.cat(pair, 1) for pair in zip(*pairs, strict=True))
@@ -73,7 +74,7 @@ def test_equals_its_twin(alpha, critical):
     cache, outputs = decoded(method, query, key, value, prompt, module=module)
     before, mean = prompt - window, budget - window
     read = [x[:, :, :prompt] for x in (query, key, value)]
-    scores = method.scores(*read, call_of(prompt))[0, :, :before]  # SnapKV's tests have their twin
+    scores = method.scores(*read, call_of(prompt))[0, :, :before]  # twin: in the tests of SnapKV
     effects = torch.zeros_like(scores)
     for one in range(4):
         for i in range(before):
@@ -110,8 +111,8 @@ def test_with_all_of_the_budget_guaranteed_it_is_snapkv():
     [("h2o", H2O(12)), ("knorm", KNorm(12)), ("expected_attention", ExpectedAttention(12, 64))],
 )
 def test_with_the_scores_of_another_eviction(monkeypatch, scorer, own):
-    """With all of the budget guaranteed each head keeps what that method keeps; without, heads
-    differ, and what it protects stays."""
+    """If the whole budget is guaranteed, each head keeps the same entries as that method; otherwise
+    heads differ, and protected entries are kept."""
     monkeypatch.setitem(adakv.SCORERS, scorer, own)
     qkv = inputs(40, 2)
     cache, _ = decoded(AdaKV(12, alpha=1.0, scorer=scorer), *qkv, 40)

@@ -22,7 +22,7 @@ def test_the_k_largest(n, equal):
 
 
 def test_no_chunk_has_more_scores_than_it_may(monkeypatch):
-    """However many heads there are: what a chunk needs doesn't grow with them."""
+    """For any number of heads, since the memory of a chunk doesn't grow with it."""
     largest, bmm = [], torch.bmm
     monkeypatch.setattr(
         torch, "bmm", lambda *given, out=None: largest.append(out.numel()) or bmm(*given, out=out)

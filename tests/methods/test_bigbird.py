@@ -167,7 +167,7 @@ def test_patterns_follow_seed_layer_and_head_and_leave_no_trace():
 
 @pytest.mark.parametrize("method", [SMALL, ETC], ids=["itc", "etc"])
 def test_gradients_equal_the_twins(method):
-    """They go through code of their own."""
+    """Gradients have separate code."""
 
     def gradients(attend):
         bias = slope()
@@ -215,7 +215,7 @@ def test_etc_equals_vanilla_over_extra_and_own_tokens_where_everything_is_read()
 
 
 def test_etc_reads_whole_blocks_beside_its_extra_tokens():
-    """The official radius of 84 reads as far to the left as to the right, whatever the token."""
+    """The official radius of 84 reads equally far to the left and to the right of every token."""
     n, extra = 60, 6  # six extra tokens fill two blocks of four, then 15 blocks of the sequence
     query, key, value = inputs(extra + n)
     value.requires_grad_()

@@ -93,7 +93,7 @@ def test_where_blocks_can_t_be_ranked_all_are_scanned(call):
 
 
 def test_points_have_the_scores_of_keys():
-    """As many coordinates as the keys have, and fewer: then they leave out what they say."""
+    """With all coordinates of the keys, and with fewer, which leave out the reported share."""
     for d in (8, 32):
         query, key, _ = clustered(500, d)
         points = main_points(query, key)

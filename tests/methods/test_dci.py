@@ -20,8 +20,8 @@ def embed_keys(key, c):
 
 
 def test_dci_lists_hold_keys_and_queries_under_the_embeddings():
-    """With d+1 lists at right angles nothing is lost but what 8 bits round away: distances between
-    lists are those of T_Q and T_K, by hand and of any keys."""
+    """With d+1 orthogonal lists only the rounding to 8 bits is lost: distances between lists are
+    those of T_Q and T_K, by hand and for any keys."""
 
     def distances(query, key):
         d = key.shape[-1]
@@ -96,8 +96,8 @@ def test_dci_bounds_hold_every_norm():
 
 
 def test_directions_are_independent_or_at_right_angles():
-    """Unit vectors, and the same again of the same seed: independent ones (algorithm 2) meet at
-    angles whose cosine has a variance of 1 / size."""
+    """Unit vectors, the same for the same seed. The cosines between independent ones (algorithm 2)
+    have a variance of 1 / size."""
     drawn = {
         kind: dci.draw_directions(65, 130, kind, seed=3).double()
         for kind in get_args(dci.Directions)
@@ -124,7 +124,7 @@ def test_share_of_keys_that_the_defaults_score(k1, least, most):
 
 
 def test_the_search_follows_neither_the_scale_of_keys_nor_a_bias():
-    """Keys are divided by c, which the official code leaves out; a bias takes no part."""
+    """Keys are divided by c, which the official code omits; a bias isn't part of the search."""
     query, key, _ = inputs(300)
     seen, chosen = torch.full((300,), 300), []
     bias = 100 * torch.randn(1, 1, 300, 300, generator=torch.Generator().manual_seed(1))

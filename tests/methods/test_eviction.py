@@ -1,4 +1,4 @@
-"""What every evicting method keeps to: its limit, rows, heads, budget, and freed storage."""
+"""Properties of every evicting method: its limit, rows, heads, budget, and freed storage."""
 
 import math
 from dataclasses import replace
@@ -86,7 +86,7 @@ def test_tokens_at_once_are_as_one_by_one(method):
     method = method.scaled_down()
     cache, outputs = decoded(method, *qkv, PROMPT, chunk=N - PROMPT)
     other, expected = decoded(method, *qkv, PROMPT)
-    if isinstance(method, KIVI):  # of several tokens, all are in full precision
+    if isinstance(method, KIVI):  # several tokens at once are all in full precision
         assert len(cache.held()) == len(other.held())
     else:
         torch.testing.assert_close(outputs, expected)
@@ -177,7 +177,7 @@ FEATURES = {"window": 20, "softcap": 1.5, "sinks": torch.tensor([0.5, -1, 2, 0])
 
 @pytest.mark.parametrize("method", ALL, ids=named)
 def test_entries_that_left_a_window_are_freed(method):
-    """What is held of a window layer is never more than vanilla's window and its room to grow."""
+    """A layer with a window never holds more than vanilla's window and its room to grow."""
     if Feature.WINDOW not in method.honours:
         return
     n, window = 4 * BLOCK + N, 20
@@ -186,7 +186,7 @@ def test_entries_that_left_a_window_are_freed(method):
     cache, outputs = decoded(method.exact_limit(), *qkv, PROMPT, window=window)
     torch.testing.assert_close(outputs, expected)
     few, _ = decoded(method.scaled_down(), *qkv, PROMPT, window=window)
-    if isinstance(method, KIVI):  # whole groups of what is quantised
+    if isinstance(method, KIVI):  # whole groups of quantised tokens
         (entries,) = few.layers[0]
         for held in (entries.values.size, entries.keys.size * entries.group):
             assert held < window + BLOCK + entries.group

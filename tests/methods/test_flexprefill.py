@@ -14,7 +14,7 @@ SMALL = FlexPrefill(gamma=0.6, tau=0.18, block=8, min_budget=16)
 
 
 def blocks_of(method, query, key, scale):
-    """[blocks, blocks]: what one head reads, and whether it is query-aware."""
+    """[blocks, blocks]: the blocks that one head reads, and whether it is query-aware."""
     n, b = len(key), method.block
     count, least = -(-n // b), -(-method.min_budget // b)
     future = torch.ones(n, n, dtype=torch.bool).triu(1)
@@ -74,8 +74,8 @@ def test_native_kernel_agrees(tau):
 
 
 def test_blocks_of_diagonals_begin_at_the_farthest():
-    """Of ten offsets in blocks of 4, the nearest two are a block with .2, the next four have .2 and
-    the others .6. Seven offsets hold .9, so two blocks are read. From offset 0 on, sums would be
+    """Ten offsets in blocks of 4: the nearest two are a block with .2, the next four have .2 and
+    the last four .6. Seven offsets hold .9, so two blocks are read. From offset 0 on, sums would be
     .4, .3 and .3."""
     method = FlexPrefill(gamma=0.9, tau=0, block=4, min_budget=4)
     diagonals = torch.tensor([[*[0.1] * 4, 0.0, 0.0, *[0.15] * 4]])

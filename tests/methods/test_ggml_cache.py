@@ -74,7 +74,7 @@ def test_hadamard_is_orthonormal_and_spreads_an_outlier():
 @pytest.mark.parametrize("window", [None, 20])
 @pytest.mark.parametrize("method", METHODS, ids=str)
 def test_equals_its_twin(method, window, chunk):
-    """Exact attention over keys and values that went through their formats, each row as if alone;
+    """Exact attention over keys and values that were quantised and restored, each row as if alone;
     in a wide decoder with two blocks a head."""
     draw = torch.Generator().manual_seed(0)
     query, key, value = (
@@ -126,7 +126,7 @@ def test_frees_what_left_a_window():
 
 
 def test_bfloat16_decodes_in_bfloat16():
-    """A turn that was rounded to bfloat16 would scale all scores alike."""
+    """A rotation rounded to bfloat16 would scale all scores by the same factor."""
     qkv = [normal(1, 2, N, 128, dtype=torch.float64) for _ in range(3)]
     half = [x.bfloat16() for x in qkv]
     method = GGMLCache(hadamard=True)

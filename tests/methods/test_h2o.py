@@ -19,7 +19,8 @@ def test_by_hand():
 
 
 def test_a_step_reads_its_scores_too():
-    """Of 9 entries in 2 heads: keys and values of 8 numbers in float64, and a score in float32."""
+    """It reads 9 entries in 2 heads: keys and values of 8 numbers in float64, and a score in
+    float32."""
     cache, _ = decoded(H2O(8), *inputs(31), 30)
     assert cache.read_bytes == 2 * 9 * (2 * 8 * 8 + 4)
 

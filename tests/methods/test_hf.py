@@ -66,7 +66,7 @@ def theirs(tmp_path, monkeypatch):
 
 
 def family_of(kind, method):
-    """A tiny model with the method in it, which has been asked whether it can run there."""
+    """A tiny model with the method, after the check whether the method can run there."""
     family = kind.tiny(method)
     assert refusal(method, family.workload(N, 2)) is None
     return family

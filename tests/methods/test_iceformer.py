@@ -1,5 +1,5 @@
-"""IceFormer: exact where k is enough, alike with every search and kernel, and nothing of keys that
-a query doesn't see."""
+"""IceFormer: exact if k is large enough, the same with every search and kernel, and independent of
+keys that a query doesn't see."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("poison")
 
 
 def everything(search, kernel, **fields):
-    """A method that may read up to 150 keys and retrieves all it sees."""
+    """A method that may read up to 150 keys and retrieves all keys that a query sees."""
     return IceFormer(k=150, search=search, kernel=kernel, k0=1e6, **fields)
 
 

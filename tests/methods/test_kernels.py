@@ -1,5 +1,5 @@
 """The native kernels of exact and block-sparse attention and their torch twins: the same numbers on
-both paths, and words where one can't run."""
+both paths, and a reason if one can't run."""
 
 import pytest
 import torch

@@ -14,7 +14,7 @@ from tests.methods.native import inputs, native
 
 @pytest.fixture
 def environment(monkeypatch, tmp_path):
-    """Sets variables for a build of its own, in a cache of its own."""
+    """Sets variables for a separate build in a separate cache."""
 
     def set_variables(**variables):
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -1,5 +1,5 @@
 """Caches in codes of a few bits, and those that are read in part: the native kernels equal torch,
-over restored numbers and over copies of what is read."""
+on restored numbers and on copies of the entries that are read."""
 
 from dataclasses import replace
 
@@ -46,7 +46,8 @@ N, PROMPT = 140, 131
 
 
 def outputs(method, kernel, chunk, dtype=torch.float32, rounded=None, **features):
-    """Of new tokens, and the method. Queries, keys and values are `rounded` to a dtype first."""
+    """The outputs of new tokens, and the method. Queries, keys and values are `rounded` to a dtype
+    first."""
     draw = torch.Generator().manual_seed(0)
     qkv = [torch.randn(2, heads, N, 64, generator=draw) for heads in (6, 2, 2)]
     qkv = [x.to(rounded or dtype).to(dtype) for x in qkv]
@@ -71,7 +72,7 @@ def test_the_kernel_equals_torch(method, features, chunk):
 @native
 @pytest.mark.parametrize("method", CACHES + READ_IN_PART, ids=str)
 def test_the_kernel_takes_bfloat16(method):
-    """What torch reads in part follows from scores in bfloat16: the kernel's are exact."""
+    """Where torch reads a part, bfloat16 scores choose it, while the kernel's scores are exact."""
     ours, ran = outputs(method, "native", 1, torch.bfloat16)
     dtype = torch.float32 if method in READ_IN_PART else torch.bfloat16
     theirs, _ = outputs(method, "torch", 1, dtype, rounded=torch.bfloat16)

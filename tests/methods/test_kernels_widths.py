@@ -1,5 +1,5 @@
 """One source, every vector width: the kernels equal their torch twins with vectors of each kind,
-also of those that this CPU hasn't: as vectors that the compiler splits, or under an emulator."""
+also of kinds that this CPU lacks: as vectors that the compiler splits, or under an emulator."""
 
 import ctypes
 import functools
@@ -54,7 +54,7 @@ def loaded(kind, folder):
 
 @pytest.fixture(params=["avx512", "avx512 by the compiler", "avx2", "neon"])
 def width(request, tmp_path_factory, monkeypatch):
-    """Has the kernels run with vectors of this kind."""
+    """Makes the kernels run with vectors of this kind."""
     found = loaded(request.param, tmp_path_factory.getbasetemp())
     if isinstance(found, str):
         pytest.skip(found)
@@ -155,7 +155,7 @@ CODES = [
 
 @pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
 def test_codes_equal_torch(width, half):
-    """Of some shapes at once: a kernel under an emulator takes a second to start."""
+    """Tests several shapes at once, since a kernel under an emulator takes a second to start."""
     draw = torch.Generator().manual_seed(0)
     for bits, d, group, block in CODES:
         entries, numbers = 3 * (block or 7), torch.randn(16, generator=draw)
@@ -188,8 +188,8 @@ def test_codes_equal_torch(width, half):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rows_equal_torch(width, dtype):
-    """Of storage with room, read by each head of keys or by each of queries, at places or all of
-    it, and of rows that are no whole vectors."""
+    """Storage with room, read by key heads or by query heads, at indices or whole, and rows that
+    aren't whole vectors."""
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(2, 2, 1100, 83, generator=draw).to(dtype)[:, :, :1050]
     for heads, rows, some in ((2, 1, 9), (4, 3, 1050), (2, 7, 30)):

@@ -32,7 +32,7 @@ def test_codes_come_back(bits, dim):
 
 
 def rounded(x, bits):
-    """A group [m] that went through few bits, its scale and minimum through 16."""
+    """A group [m] rounded to few bits, with its scale and minimum in 16 bits."""
     minimum = x.min().half().double()
     scale = ((x.max() - x.min()) / (2**bits - 1)).half().double()
     return minimum + scale * ((x - minimum) / scale).round().clamp(0, 2**bits - 1)

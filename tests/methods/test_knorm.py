@@ -7,7 +7,7 @@ from tests.methods.decoder import decoded, inputs, tokens, weights, workload
 
 
 def test_by_hand():
-    """Of keys of length 5 1 3 2, two stay: 1 and 3."""
+    """Keys have the lengths 5 1 3 2, and two are kept: 1 and 3."""
     key = torch.tensor([5.0, -1, 3, 2]).view(1, 1, 4, 1)
     cache, _ = decoded(KNorm(2), key, key, key, 4)
     assert tokens(cache) == [[[1, 3]]]

@@ -51,7 +51,7 @@ def test_all_layers_and_heads_share_one_budget():
 
 @dataclass(frozen=True)
 class Recorder(Method):
-    """Exact attention that notes queries and keys by layer."""
+    """Exact attention that records queries and keys by layer."""
 
     seen: dict = field(default_factory=dict)
 
@@ -114,7 +114,7 @@ def test_a_padded_row_and_a_shared_prefill_are_as_alone():
 
 @torch.no_grad()
 def test_its_second_reading_is_a_part_of_the_prefill(monkeypatch):
-    """The tokens after the sinks are read twice, before the first token is there."""
+    """The tokens after the sinks are read twice before the first token is computed."""
     family, read = tiny("qwen3", KVzip(budget=12, chunk=16, sinks=2)), []
     run = family._run
     monkeypatch.setattr(family, "_run", lambda *a, **k: read.append(a[1].shape[1]) or run(*a, **k))

@@ -124,7 +124,7 @@ def test_epsilon_is_of_softmax_and_of_encoders():
 
 
 def test_lra_s_setting_is_its_formula():
-    """relu(q) + 0.001 and relu(k) + 0.001 alone, whatever the scale."""
+    """relu(q) + 0.001 and relu(k) + 0.001 only, for any scale."""
     query, key, value = inputs(50)
     weights = (query.relu() + 1e-3) @ (key.relu() + 1e-3).mT
     expected = weights @ value / weights.sum(-1, keepdim=True)

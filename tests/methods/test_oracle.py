@@ -45,7 +45,7 @@ def test_equals_its_twin(method, window):
 
 
 def test_by_hand():
-    """Weights .15 .4 .05 .3 .1: two entries hold .7, and the share .75 takes a third, of .15."""
+    """Weights .15 .4 .05 .3 .1: two entries hold .7, and the share .75 needs a third, of .15."""
     query, key = one_hot([1.0], [0.5, 0.5], [1.0], [1.0], [0.15, 0.4, 0.05, 0.3, 0.1])
     value = torch.tensor([8.0, 1, 2, 4, 16]).double()[None, None, :, None].expand(1, 1, 5, 5)
     for method, expected in (

@@ -22,7 +22,7 @@ def test_bigbird_patterns_leave_numpys_random_state_alone():
 
 
 def test_bigbird_is_never_full_by_random_blocks_alone():
-    """Of 8 blocks rows 1 and 6 read 4 + 3 and still miss one; the rows between read all."""
+    """With 8 blocks, rows 1 and 6 read 4 + 3 and still miss one; the rows between read all."""
     table = BigBird().pattern().table(BlockGrid(8, 1, 7), 4, 0)
     read = (table < 8).sum(-1)
     assert read[:, [0, -1]].eq(7).all() and read[:, 1:-1].eq(8).all()

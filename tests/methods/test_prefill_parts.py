@@ -1,4 +1,4 @@
-"""A cache whose prompt another method reads: each does its own part."""
+"""A cache whose prompt another method reads: both methods do their part."""
 
 from __future__ import annotations
 

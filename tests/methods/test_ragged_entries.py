@@ -79,7 +79,7 @@ def test_tokens_at_once_are_as_one_by_one(method):
 
 @pytest.mark.parametrize("method", METHODS, ids=repr)
 def test_its_storage_is_what_it_counts(method):
-    """After the prompt, that of the entries alone; later, with room that grows by blocks."""
+    """After the prompt, only the entries' storage; later, with room that grows by blocks."""
     qkv, place = inputs(3 * BLOCK, 2), 8 * 2 * KEY_HEADS
     entry = 2 * 8 * SIZE
     cache, _ = decoded(method.scaled_down(), *(x[:, :, :PROMPT] for x in qkv), PROMPT)

@@ -1,4 +1,5 @@
-"""A method that leaves nothing out of an input says so, and then equals vanilla; only then."""
+"""A method that leaves nothing out of an input reports it, and equals vanilla then and only
+then."""
 
 from __future__ import annotations
 

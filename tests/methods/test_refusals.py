@@ -1,4 +1,4 @@
-"""What methods refuse: the future, a position bias, parameters that don't go together."""
+"""Inputs that methods refuse: causal sequences, a position bias, incompatible parameters."""
 
 import pytest
 import torch

@@ -39,7 +39,8 @@ def test_equals_its_twin(method):
 
 def test_by_hand():
     """Channels 0 and 3 hold 5 of 6.5: the key (1, 2, 0, -1) is estimated at 1 / 1.754 = .570, where
-    its score is -.5. It is read beside the newest; the one between counts by the mean value."""
+    its score is -.5. It is read in addition to the newest key; the key between them counts by the
+    mean value."""
     query = heads(*[(3.0, -1.0, 0.5, 2.0)] * 3)
     key = heads((1.0, 2.0, 0, -1.0), (0.0,) * 4, (0.0,) * 4)
     value = heads((1.0,) * 4, (0.0,) * 4, (0.0,) * 4)

@@ -1,5 +1,5 @@
-"""What every method keeps to whose new tokens read some of the cache: its limit, its rows, and that
-what it doesn't count is never read."""
+"""Properties of every method whose new tokens read some of the cache: its limit, its rows, and that
+entries that it doesn't count are never read."""
 
 import copy
 from dataclasses import replace
@@ -46,7 +46,7 @@ def test_a_padded_row_is_as_if_alone(method, chunk, several, budget):
 
 @pytest.mark.parametrize("method", METHODS, ids=named)
 def test_several_new_tokens_are_read_exactly_and_then_one_sparsely(method):
-    """The last token chooses among all of them, as where they came one by one."""
+    """The last token chooses among all of them, as if they had come one by one."""
     method, (query, key, value) = small(method), inputs(N)
     _, outputs = decoded(method, query, key, value, PROMPT, N - PROMPT - 1)
     exact = Vanilla().attend(query, key, value, call_of(N))
@@ -90,8 +90,8 @@ def test_reads_what_it_counts(method, monkeypatch):
 
 
 def test_holds_everything_and_what_chooses():
-    """Beside the entries, with their tokens and room to grow: the bounds of 13 pages of 4; the keys
-    again, and the sum of values; nothing."""
+    """In addition to the entries, with their tokens and room to grow: the bounds of 13 pages of 4;
+    a copy of the keys and the sum of values; nothing."""
     entries = 64 * (2 * SIZE + 1)
     for method, more in (
         (Quest(), 13 * 2 * SIZE), (SparQ(), 52 * SIZE + SIZE), (VAttention(), 0),

@@ -68,7 +68,7 @@ class Projections:
 
 
 def attended(method, module, hidden, **sequence):
-    """What the method reads with the module's projections."""
+    """The method's output with the module's projections."""
     names = "query", "key", "value"
     call = AttentionCall(SequenceInfo(**sequence), 1 / math.sqrt(SIZE), 0)
     with torch.no_grad():

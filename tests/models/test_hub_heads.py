@@ -1,5 +1,5 @@
-"""The heads that transformers has itself: anyone's checkpoint answers what it was trained for, and
-one without a head is measured without answers."""
+"""transformers' own heads: any checkpoint answers the tasks for which it was trained, and a
+checkpoint without a head is measured without answers."""
 
 from dataclasses import replace
 
@@ -48,7 +48,7 @@ def checkpoint(folder, kind, **more):
 
 
 class Special:
-    """The part of a tokenizer that the heads' input is made with."""
+    """The part of a tokenizer that makes the heads' input."""
 
     cls_token_id, sep_token_id = 5, 6
 

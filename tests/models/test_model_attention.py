@@ -38,7 +38,7 @@ def inputs(family, n, padded):
 
 
 def theirs_of(family, valid):
-    """What transformers' own LED is told of the global token."""
+    """The arguments about the global token for transformers' own LED."""
     if not isinstance(family, LEDFamily):
         return {}
     first = torch.zeros_like(valid, dtype=torch.long)

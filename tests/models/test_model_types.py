@@ -1,4 +1,4 @@
-"""What happens with each type of decoder: a table to read, every line of which is checked.
+"""The result for each type of decoder, as a readable table whose every line is checked.
 
 All types decode as transformers' `generate`. A method that ignores sliding windows runs in the
 layers without one, where a model has such, and is refused where all layers have a shorter window.
@@ -52,7 +52,7 @@ CHANGING = {  # type, configuration, "read anew" or "kept": the cache, where the
     "llama with dynamic NTK": ("llama", DYNAMIC, "kept"),
     "qwen3 with dynamic NTK": ("qwen3", DYNAMIC, "kept"),
 }
-CONTAINERS = {  # of a multimodal model → the type that its text model is read as, or why it isn't
+CONTAINERS = {  # multimodal model → the type as which its text model is read, or why it isn't
     "gemma3": "gemma3_text", "mistral3": "mistral", "llava": "llama", "llava_next": "llama",
     "qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3", "internvl": "qwen2",
     "smolvlm": "llama", "idefics3": "llama",
@@ -85,7 +85,7 @@ def test_every_listed_type_is_in_the_table():
 @pytest.mark.parametrize("kind", TYPES)
 @torch.no_grad()
 def test_methods_that_ignore_windows(kind):
-    """They run in the layers without a window, and the others are exact."""
+    """They run in the layers without a window, and the other layers are exact."""
     method, kept = SparQ(budget=4, r=4), N + NEW
     if kind in ("gemma2", "gpt_oss"):  # SparQ ignores soft caps and sinks, too
         method, kept = StreamingLLM(budget=8), 8
@@ -130,7 +130,7 @@ def test_frequencies_that_depend_on_the_length(name):
 @pytest.mark.parametrize("method", [SnapKV(budget=0.5, window=4), H2O(budget=0.5)], ids=str)
 @torch.no_grad()
 def test_a_cache_where_frequencies_change(name, method):
-    """It is made anew from all tokens where the model reads them anew, in `generate` too."""
+    """It is rebuilt from all tokens if the model reads them again, in `generate` too."""
     kind, config, change = CHANGING[name]
     family = tiny(kind, method, **config)
     family.model.generation_config.eos_token_id = None

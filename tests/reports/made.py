@@ -1,4 +1,4 @@
-"""Rows as sweeps over several benchmarks would have stored them, made without running anything."""
+"""Rows like those of sweeps over several benchmarks, made without running anything."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def row(
     number: int, random: np.random.Generator, method: str, task: str, source: str, weights: str,
     device: str, length: int, seed: int = 0, **more: Any,
 ) -> Row:  # fmt: skip
-    """A finished row, or, where the method would not have ended well there, how it ended."""
+    """A finished row, or a row with the status of a method that would have failed there."""
     benchmark, metric, score = TASKS[task]
     loss, latency, memory, error = METHODS[method]
     gpu = device != "cpu"

@@ -1,4 +1,4 @@
-"""What is to be cited for methods, tasks and rows."""
+"""Citations for methods, tasks and rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `bench leaderboard`, `plot` and `report` have in common: rows that are missing or set aside,
+"""Common behaviour of `bench leaderboard`, `plot` and `report`: rows that are missing or set aside,
 and files that they don't overwrite."""
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ def the_table(tables, rows):
 
 
 def test_a_table_is_of_the_host_that_measured_most_of_its_rows():
-    """Rows that a budget left out don't count; of equal counts the last measured does."""
+    """Rows that a budget left out don't count; for equal counts, the host that measured last
+    counts."""
 
     def row(host: str, status: str, day: int) -> dict:
         created = f"2026-01-{day:02}T00:00:00+00:00"

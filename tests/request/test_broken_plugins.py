@@ -48,7 +48,7 @@ def plugin(tmp_path, conf_folder, monkeypatch):
     """Writes a plugin's YAML and module, and returns the folder. MODULE stands for the module."""
 
     def write(group: str, yaml: str | bytes, code: str | bytes = "") -> Path:
-        # Modules stay imported, so each has a name of its own.
+        # Modules stay imported, so each has a different name.
         module = f"broken_plugin_{next(_numbers)}"
         path = conf_folder / group / "broken.yaml"
         path.parent.mkdir(parents=True)
@@ -65,7 +65,7 @@ def plugin(tmp_path, conf_folder, monkeypatch):
 
 @pytest.fixture
 def told(capsys):
-    """Runs a command that refuses its request and returns what it says: one line."""
+    """Runs a command that refuses its request, and returns its one line of output."""
 
     def run(*words: str) -> str:
         assert dispatch(words) == 2

@@ -1,4 +1,4 @@
-"""The hash of code: what moves or is reworded keeps it, what computes something else changes it."""
+"""The hash of code: moving or rewording code keeps it; a different computation changes it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NUMBERS = itertools.count()
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """Writes a package of these files under a name of its own, and gives its hash."""
+    """Writes a package of these files under a new name, and returns its hash."""
     monkeypatch.syspath_prepend(tmp_path)
 
     def written(files: dict[str, str], target: str = "main", without: str = "") -> str:

@@ -31,9 +31,9 @@ def shipped() -> list[dict[str, Any]]:
 
 
 def key_of(request: dict[str, Any], stored: Cell) -> str:
-    """The key of a request's cell, by the code of the stored row: weights and rows that a recipe
-    trains on count by the code that trained them, and a parameter that this code didn't have not at
-    all, which must have its default."""
+    """The key of a request's cell, by the code of the stored row: weights and rows of a recipe's
+    training count by the code that trained them; a parameter that this code didn't have doesn't
+    count, and must have its default."""
     cell = Cell.with_rows(request, stored.data["split"], stored.data["sha256"])
     fields = plugins.load(cell.method["target"]).__dataclass_fields__
     method = {
@@ -58,8 +58,8 @@ def value_of(key: str, text: str) -> Any:
 
 
 def request_of(words: list[str]) -> dict[str, Any]:
-    """The request of a command. Hydra composes each method, and what the words choose beside it and
-    its parameters, once; as in a sweep, values are put in."""
+    """The request of a command. Hydra composes each method, with the other choices of the words,
+    once; as in a sweep, values are then inserted."""
     [method] = [word for word in words if word.startswith("method=")]
     values, rest = {}, []
     for word in overrides.as_parameters(words):

@@ -1,4 +1,4 @@
-"""docs/extending.md works as it is written: its package is found, its data read, its family run."""
+"""docs/extending.md works as written: its package is found, its data are read, its family runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BLOCK = re.compile(r"```(?:python|yaml|toml|json)\n(.*?)```", re.DOTALL)
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """The page's files, installed as its pyproject.toml says, and its data in tmp_path."""
+    """The page's files, installed by its pyproject.toml, and its data in tmp_path."""
     model = made.checkpoint(tmp_path / "model")
     blocks = BLOCK.findall(PAGE)
     files = {block.splitlines()[0][2:]: block for block in blocks if block.startswith("# ")}

@@ -1,4 +1,4 @@
-"""What is kept on disk for the next command is never an old answer."""
+"""Data cached on disk for the next command are never stale."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a parameter accepts: declared once, at the field, and checked before anything runs."""
+"""The accepted values of a parameter: declared once, at the field, and checked before anything
+runs."""
 
 from __future__ import annotations
 
@@ -157,7 +158,7 @@ def test_ranges_and_types_in_words():
 
 
 def test_a_file_of_numbers_is_its_text(tmp_path):
-    """A row has the numbers, and another table at the same place is another cell."""
+    """A row has the numbers, and another table in the same file makes another cell."""
     file, words = tmp_path / "heads.tsv", ["method=duo_attention", "model=embedded-llama"]
     file.write_text("1\t.5\n\n0\t-9e-5\n")
     of_file = compose.compose([*words, f"method.pattern={file}"])

@@ -1,4 +1,4 @@
-"""`question=after` and `turns=N`: who can be asked so, the cell's key, a row for each question."""
+"""`question=after` and `turns=N`: supported models, the cell's key, a row for each question."""
 
 from __future__ import annotations
 

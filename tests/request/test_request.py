@@ -1,4 +1,5 @@
-"""From words to a cell: what is accepted, what is refused and how, and what makes another cell."""
+"""From words to a cell: accepted words, refused words and their errors, and words that make another
+cell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model's folder says of the training that its weights had."""
+"""The record in a model's folder of the training of its weights."""
 
 from __future__ import annotations
 

@@ -66,20 +66,20 @@ class Hoards(Method):
 
 @dataclass(frozen=True)
 class Shares(Method):
-    """Takes shared memory without end, which no limit on a process's own data holds."""
+    """Allocates shared memory without end, which a limit on a process's own data doesn't stop."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         held = []
         while True:
             held.append(mmap.mmap(-1, 64 << 20))
             held[-1].write(b"x" * (64 << 20))
-            time.sleep(0.1)  # no faster than whoever watches
+            time.sleep(0.1)  # no faster than the watcher
 
 
 @dataclass(frozen=True)
 class Orphans(Method):
-    """Kills the supervisor: the parent of the fork server, of which the process with the model is a
-    fork, and of that the one with the inputs."""
+    """Kills the supervisor: the parent of the fork server, whose fork is the process with the
+    model, whose fork is the process with the inputs."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         pid = os.getppid()
@@ -92,7 +92,7 @@ class Orphans(Method):
 
 @dataclass(frozen=True)
 class Dawdles(Method):
-    """Exact attention, and five seconds for each row whatever the machine."""
+    """Exact attention, with five seconds for each row on any machine."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         if call.layer == 0:

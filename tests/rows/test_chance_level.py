@@ -15,7 +15,7 @@ N = derived_columns.FEWEST_OTHERS
 
 
 def local(folder, **splits: int):
-    """A cell on the first 4 rows of its own data, with so many rows in each split."""
+    """A cell on the first 4 rows of its own data, with this number of rows in each split."""
     (folder / "scrolls").mkdir(exist_ok=True)
     with zipfile.ZipFile(folder / "scrolls/qasper.zip", "w") as file:
         for split, n in splits.items():

@@ -1,4 +1,4 @@
-"""The ratio to exact attention by the same engine, and what a row says of its engine."""
+"""The ratio to exact attention by the same engine, and a row's description of its engine."""
 
 from __future__ import annotations
 

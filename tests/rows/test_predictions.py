@@ -1,4 +1,4 @@
-"""Predictions in shards: they go on where they stopped, and what is torn or wrong is told."""
+"""Predictions in shards: they continue where they stopped, and torn or wrong data are reported."""
 
 from __future__ import annotations
 

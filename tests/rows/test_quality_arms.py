@@ -1,4 +1,4 @@
-"""With which weights the two scores of a row were measured."""
+"""The weights with which the two scores of a row were measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a method keeps vanilla's quality, loses it, or the rows can't tell."""
+"""When a method keeps vanilla's quality, loses it, or the rows can't decide."""
 
 import json
 

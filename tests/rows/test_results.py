@@ -1,4 +1,4 @@
-"""bench results: what is listed, chosen, merged, checked and migrated, and how it is refused."""
+"""bench results: listing, filtering, merging, checking and migrating rows, and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that no longer count: marked in every view, ranked in none, stored as they were."""
+"""Rows that no longer count: marked in every view, never ranked, stored unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows survive whatever happens to their writer, and are read whatever lies beside them."""
+"""Rows survive any failure of their writer, and can be read with any files next to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows survive whatever happens to their writer: others beside it, kills, a full disk."""
+"""Rows survive any failure of their writer: concurrent writers, kills, a full disk."""
 
 from __future__ import annotations
 

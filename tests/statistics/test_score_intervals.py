@@ -1,4 +1,5 @@
-"""Intervals of mean scores: they hold the truth as often as they say, and never collapse."""
+"""Intervals of mean scores: they contain the truth with their stated probability, and never
+collapse."""
 
 import math
 

@@ -1,4 +1,5 @@
-"""The statistics keep their promises, on noise like a shared machine's and on known values."""
+"""The statistics have their stated properties, on noise like a shared machine's and on known
+values."""
 
 from __future__ import annotations
 

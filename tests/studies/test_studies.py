@@ -1,4 +1,4 @@
-"""bench recall and bench spectrum: what they measure, and the files that figures read."""
+"""bench recall and bench spectrum: their measurements, and the files that figures read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a budget leaves out of a sweep, when, and the rows that say so."""
+"""The cells that a budget leaves out of a sweep, and the rows that report it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""events=FILE: what a tracker reads of a command that runs cells."""
+"""events=FILE: the events of a command that runs cells, for a tracker."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Every experiment composes and plans at both of its scales, says what it costs and promises, and
-the tables and figures of the papers are all there."""
+"""Every experiment composes and plans at both of its scales, and states its cost and expected
+result; all tables and figures of the papers exist."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_its_headers_say_what_to_run_what_it_costs_and_what_to_expect(name):
 
 @pytest.mark.parametrize("name", ["vcc_table1", "vcc_table2", "iceformer_fig5"])
 def test_inputs_of_printed_times_have_the_printed_length(name):
-    """A row of these tasks ends short of it, and its times would answer no printed cell."""
+    """Rows of these tasks are shorter, and their times would answer no printed cell."""
     assert all(point.request["fill"] for point in plan_of(name).cells)
 
 

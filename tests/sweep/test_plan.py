@@ -294,7 +294,7 @@ def test_the_plan_is_a_table_for_programs_too(capsys, tmp_path):
 
 
 def test_a_row_shows_how_many_texts_a_difference_takes(capsys, tmp_path):
-    """With n texts an effect of d is shown, with four times as many one of d / 2."""
+    """With n texts an effect of d is detected, with 4 n texts an effect of d / 2."""
     words = ["method=snapkv", "task=perplexity", "model=embedded-llama", "length=512", "n=16",
              "measure=quality", f"results={tmp_path}"]  # fmt: skip
     assert plan(words).texts is None

@@ -1,4 +1,4 @@
-"""A sweep while it runs and after it: rows, records, what is told, and what ends badly."""
+"""A sweep while it runs and after it: rows, records, output, and failures."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_an_interrupted_sweep_goes_on_with_the_same_command(
     running = subprocess.Popen(
         [sys.executable, "-m", "bench", *words], cwd=ROOT, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        # What a shell starts in the background doesn't hear Ctrl-C, and its children neither.
+        # Processes that a shell starts in the background ignore Ctrl-C, and so do their children.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     until = time.monotonic() + 120

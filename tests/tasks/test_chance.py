@@ -23,7 +23,7 @@ def test_the_commonest_right_answer_of_other_rows_counts():
 
 
 def test_answers_of_the_rows_themselves_do_not_help():
-    """With the best of its own answers each of three unlike rows would be answered by a third."""
+    """With the best of the rows' own answers, a third of three different rows would be right."""
     others = rows(*["somewhere else"] * 16)
     for name in ("narrativeqa", "gov_report"):
         assert chance(build(name), rows("a b c", "d e f", "g h i"), others) == 0

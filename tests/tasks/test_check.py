@@ -1,4 +1,4 @@
-"""The check of a task finds what is wrong with it, and the files of a new task pass it."""
+"""The check of a task finds its faults, and the files of a new task pass it."""
 
 import json
 import sys

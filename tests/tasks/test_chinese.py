@@ -1,5 +1,5 @@
 """LongBench's Chinese metrics: values of the official functions (jieba 0.42.1, rouge 1.0.1), and
-what is said where jieba isn't installed."""
+the message if jieba isn't installed."""
 
 import importlib.util
 from dataclasses import replace

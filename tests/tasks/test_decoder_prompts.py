@@ -62,7 +62,7 @@ def task_of(name: str, decoder: str | None = PLAIN) -> Task:
 
 
 def made(name: str) -> Task | None:
-    """A task that a decoder answers, as it is before a cell sets `decoder`."""
+    """A task that a decoder answers, before a cell sets `decoder`."""
     task = plugins.build(plugins.conf("task", name))
     answered = task.answers == "text" and task.vocabulary is None
     return task if answered and not isinstance(task, Perplexity) else None

@@ -50,7 +50,7 @@ FILES = {
 
 
 def built(name, tmp_path, **given):
-    """The task with the local server's data set, and the benchmark's prompts beside."""
+    """The task with the local server's data set, and the benchmark's prompts."""
     conf = plugins.conf("task", name)
     if "prompt_file" in conf:
         prompts = tmp_path / conf["prompt_file"].rpartition("/")[2]

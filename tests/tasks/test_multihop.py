@@ -20,7 +20,7 @@ WIKI = {
 
 
 def pieces(text: str) -> list[str]:
-    """Markers are tokens of their own, as after they were added to a tokenizer."""
+    """Markers as single tokens, as after they were added to a tokenizer."""
     return re.findall(r"\[/?\w+\]|[^\s\[\]]+", text)
 
 

@@ -21,7 +21,7 @@ TEXT = "".join(f"word{i:04d} " for i in range(400))
 
 
 class Starting(Words):
-    """With a token before each text that isn't told not to have one."""
+    """Adds a token before each text, unless the call disables it."""
 
     bos_token_id = 2
 

@@ -1,4 +1,4 @@
-"""Tasks in YAML alone, and LongBench, which is one: templates, answers, official prompts."""
+"""Tasks defined only by YAML, such as LongBench: templates, answers, official prompts."""
 
 import datetime
 import json

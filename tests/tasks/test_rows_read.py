@@ -1,5 +1,5 @@
-"""Rows of benchmarks' own files, as tasks read them: rows.yaml. Those that can't be read are named
-in one line, with their file and place: bad_rows.yaml."""
+"""Rows of benchmarks' own files, as tasks read them: rows.yaml. Unreadable rows are reported in one
+line, with file and location: bad_rows.yaml."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def loaded(case, folder):
 
 
 def cases(name, folder):
-    """The cases of a file, each with a folder of its own."""
+    """The cases of a file, each with a separate folder."""
     for number, case in enumerate(yaml.safe_load(Path(__file__).with_name(name).read_text())):
         yield case, folder / str(number)
 

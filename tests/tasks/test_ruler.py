@@ -110,7 +110,7 @@ def test_the_documents_answer_the_question(member):
 
 
 def of_length(folder, *lengths, tokenizer="llama"):
-    """A tree as the official scripts write it."""
+    """A tree like that of the official scripts."""
     for length in lengths:
         place = folder / tokenizer / "synthetic" / f"{length}" / "data" / "niah_single_2"
         place.mkdir(parents=True)
@@ -210,7 +210,7 @@ def test_official_texts_make_rows(tmp_path, member):
         assert 700 - 100 <= tokens + task.max_new_tokens <= 700
         found = [text.count(" ".join(Text().cut(answer))) for answer in row.references]
         assert found[0] > 0 and (member[:2] == "qa" or set(found) == {1})
-        # What a method's process is given holds no answer of a question.
+        # The inputs of a method's process contain no answer to a question.
         if member[:2] == "qa":
             assert not row.asked.answers
 

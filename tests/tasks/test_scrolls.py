@@ -21,7 +21,7 @@ EMBEDDED = Data()
 
 
 def folder(path: Path, rows: list, member="qmsum", split="validation") -> Data:
-    """A local copy of the benchmark with one split; a row that is text is written as it is."""
+    """A local copy of the benchmark with one split; a row that is text is written unchanged."""
     lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
     (path / "scrolls").mkdir(exist_ok=True)
     place = path / "scrolls" / f"{member}.zip"

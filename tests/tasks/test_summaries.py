@@ -1,4 +1,4 @@
-"""Summaries: shards in order, one sentence per line, what an empty article gives."""
+"""Summaries: shards in order, one sentence per line, the result for an empty article."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Truncation: which characters of a row's text are gone, and whether an answer was among them."""
+"""Truncation: which characters of a row's text are removed, and whether they contained an
+answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of one row, and the list of rows: which lines are there, and what they say."""
+"""The table of one row, and the list of rows: their lines and contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One bar over all stages of a cell, the time left, and what to do next."""
+"""One bar over all stages of a cell, the time left, and the proposed next command."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The trainer on tiny encoders: the same curve after a kill, in parts, recomputed and on two
-processes; and what stops it."""
+processes; and the errors that stop it."""
 
 from __future__ import annotations
 

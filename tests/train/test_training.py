@@ -1,4 +1,5 @@
-"""Protocols and checkpoints: what goes together, what makes another checkpoint, what is refused."""
+"""Protocols and checkpoints: valid combinations, changes that make another checkpoint, and
+errors."""
 
 from __future__ import annotations
 
@@ -94,7 +95,7 @@ def test_hub_weights_asked_with_no_training_are_zero_shot(tiny_t5):
 
 
 def test_a_recipe_brings_the_parameters_that_it_trains_a_method_with():
-    """VCC learns its selection as officially; explore is left alone where the request gives it."""
+    """VCC learns its selection as in the official code; a request's `explore` is not changed."""
 
     def composed(*words):
         return compose.compose(["recipe=vcc_qasper", *words])

@@ -1,4 +1,4 @@
-"""Runs `bench run` in a process of its own, as a user would, on a tiny model."""
+"""Runs `bench run` in a separate process, like a user, on a tiny model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Order: what takes longest begins first, so that no worker waits for the other at the end."""
+"""Order: the longest tests begin first, so that no worker waits for the other at the end."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A method that cheats is caught, or gains nothing: its error is next to its speed, or its ratio is
-one of times that it can't reach. A correct one passes."""
+"""A method that cheats is caught, or gains nothing: its error is shown next to its speed, or its
+ratio comes from times that it can't change. A correct one passes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ OF_NO_USE = [
     "cached by=all",
     "remembers",
     "coarse",
-    # Clocks, and what slows vanilla in the method's process: the supervisor's clock has neither.
+    # Clocks, and slowing vanilla in the method's process: neither affects the supervisor's clock.
     "slow_clock",
     "slow_clock how=calls",
     "slow_clock how=loop",
@@ -77,7 +77,7 @@ OF_NO_USE = [
     "meddler what=priority",
     "meddler what=hook",
     "spinner how=native start=1",
-    # What decides order and checks, in the method's process.
+    # Functions that decide the order and the checks, in the method's process.
     "patcher what=equal",
     "patcher what=norm",
     "patcher what=coin",

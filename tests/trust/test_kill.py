@@ -57,7 +57,7 @@ def alive(pid: int) -> bool:
 
 
 def gone(pids: list[int]) -> bool:
-    """Whether these processes end: at once is not asked for, but never is refused."""
+    """Whether these processes end, not necessarily at once, but before a time limit."""
     end = time.monotonic() + 120
     while any(map(alive, pids)) and time.monotonic() < end:
         time.sleep(0.1)
@@ -71,7 +71,7 @@ def kill(pid: int) -> None:
 
 def interrupted(model: Path, results: Path, moment: float, whom: str) -> tuple[bool, bool]:
     """Run the sweep and kill at the moment. Returns whether the command ended by itself, and
-    whether only what is below it was killed, which is a result too: a row `error`."""
+    whether only its descendants were killed, which also gives a result: a row `error`."""
     run = subprocess.Popen(
         command(model, results, *SWEEP),
         stdout=subprocess.DEVNULL,
@@ -97,7 +97,7 @@ def interrupted(model: Path, results: Path, moment: float, whom: str) -> tuple[b
 
 
 def stable(results: Path) -> dict[str, tuple[object, ...]]:
-    """What isn't a time of the ok rows, by cell; no cell may have two."""
+    """The values of the ok rows that aren't times, by cell; no cell may have two rows."""
     store = Store(results)
     rows = [row for row in store.rows().to_pylist() if row["status"] == "ok"]
     assert not store.warnings
@@ -157,7 +157,7 @@ def test_ctrl_c_stops_the_child_and_the_same_command_goes_on(undisturbed, tiny_t
         cwd=ROOT,
         # The sweep can't end before the signal comes, however busy the machine is.
         env=environment(CONF, BENCH_PATIENT_HOLD=str(hold)),
-        # What a shell starts in the background doesn't hear Ctrl-C, and its children neither.
+        # Processes that a shell starts in the background ignore Ctrl-C, and so do their children.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     while run.poll() is None and not stable(results):

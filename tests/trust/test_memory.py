@@ -1,4 +1,4 @@
-"""A known allocation is measured correctly, whatever ran before, and can't be hidden.
+"""A known allocation is measured correctly, after any earlier work, and can't be hidden.
 
 It is measured as the difference of two cells that differ only in what they allocate, as a cell also
 needs about 0.1 MiB for its token ids, hidden states and Python objects.
@@ -35,13 +35,13 @@ FIGURES = (*RESIDENT, "alloc_peak_bytes")
 
 
 def near(name: str, size: float) -> object:
-    """What equals a figure that measures `size` bytes."""
+    """A value that equals a measured figure of `size` bytes."""
     return pytest.approx(size, rel=0.01, abs=RESOLUTION_BYTES if name in RESIDENT else None)
 
 
 @pytest.fixture(scope="module")
 def memory_child(tiny_t5):
-    """A function from the words of a request to how the memory child ended."""
+    """A function from the words of a request to the status of the memory child."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BENCH_CONF_PATH", ":".join(map(str, CONFS)))
         plugins.conf_dirs.cache_clear()
@@ -71,8 +71,8 @@ def peak(memory_child):
 
 @pytest.fixture
 def no_segments_left(where):
-    """Removes segments of shared memory that weren't there before a test that makes one. After
-    another it might remove those of a test that runs beside it."""
+    """Removes segments of shared memory that didn't exist before a test that makes one. After any
+    other test it might remove those of a concurrent test."""
     before = segments()
     yield
     for segment in segments() - before if where == "segment" else ():

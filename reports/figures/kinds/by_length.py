@@ -25,9 +25,9 @@ HEAD = ("", "exponent", "predicted", "below vanilla from")
 
 
 class Cost(NamedTuple):
-    """A column drawn against length, in a unit; `ratio` is its ratio to vanilla. One that `drifts`
-    from hour to hour is drawn for a method as vanilla's × the method's paired ratio, so that its
-    curve crosses vanilla's where the ratio crosses 1."""
+    """A column drawn against length, in a unit; `ratio` is its ratio to vanilla. A cost that
+    `drifts` from hour to hour is drawn as vanilla's × the method's paired ratio, so that the
+    method's curve crosses vanilla's where the ratio crosses 1."""
 
     column: str
     scale: float
@@ -86,19 +86,19 @@ for _cost in (LATENCY, MEMORY):
 
 
 def at_lengths(rows: FigureRows, cost: Cost) -> Sequence[pd.DataFrame]:
-    """The settings in which one arm or more was measured at two lengths or more."""
+    """The settings in which at least one arm was measured at two or more lengths."""
     measured = rows.cells[cost.column].gt(0)
     return rows.settings(having=measured, apart="length", of=("method", "method_params"))
 
 
 def reached(panel: pd.DataFrame, cost: Cost) -> set[float]:
-    """The lengths of which something is known: a figure, or that the cell failed."""
+    """The lengths with a figure or a failed cell."""
     known = panel[cost.column].gt(0) | panel["failed"].notna()
     return set(panel.loc[known, "length"])
 
 
 def means(cells: pd.DataFrame, column: str) -> pd.Series[float]:
-    """By length, the geometric mean of what was measured there."""
+    """By length, the geometric mean of the measurements."""
     found = cells.groupby("length")[column].apply(lambda y: math.exp(np.log(y).mean()))
     return cast("pd.Series[float]", found)
 
@@ -123,8 +123,8 @@ class Curve:
 
 
 def curves(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> list[Curve]:
-    """The curves of a panel in the order of legends. No two of one colour have the same line, and a
-    method's first is its own wherever it is drawn alone."""
+    """The curves of a panel in the order of legends. No two curves of one colour have the same line
+    style, and a method's first style is the one it has when drawn alone."""
     base = means(panel[(panel["method"] == VANILLA) & panel[cost.column].gt(0)], cost.column)
     names = dict.fromkeys((*NEEDED, cost.column, cost.ratio))
     panel = panel.loc[panel[cost.column].gt(0), list(names)].sort_values("length")
@@ -146,12 +146,12 @@ def curves(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> list[Curve]:
 
 
 def predicted(curves: Sequence[Curve]) -> bool:
-    """Whether the longest length of a curve can be predicted from its shorter ones."""
+    """Whether the longest length of any curve can be predicted from its shorter ones."""
     return any(curve.prediction for curve in curves)
 
 
 def foremost(curves: Sequence[Curve]) -> frozenset[str]:
-    """Vanilla, then the methods that go furthest, the cheapest there first."""
+    """Vanilla, then the methods with the longest inputs, the cheapest there first."""
 
     def place(curve: Curve) -> tuple[bool, float, float]:
         return curve.method != VANILLA, -curve.mean.index[-1], curve.mean.iloc[-1]
@@ -180,10 +180,10 @@ def paint(
             sheet.points(axes, prediction.length, prediction.predicted, look, "hollow", zorder=5)
             costs.append(prediction.predicted)
     low, high = min(costs) / 1.4, max(costs) * 1.4
-    if ended := ends(rows, panel, cost):  # their marks stand above all that was measured
+    if ended := ends(rows, panel, cost):  # their marks are above all measurements
         lengths = [length for _, length, _ in ended]
         most = max(map(lengths.count, lengths))
-        step = min(0.075, 0.33 / most)  # as a share of the axis, of which all take a third
+        step = min(0.075, 0.33 / most)  # as a share of the axis; together at most a third
         high = low * (high / low) ** (1 / (1 - 0.05 - step * most))
         _mark_ends(rows, ended, step, axes)
     ticks.log_axis(axes, "y", low, high)
@@ -193,7 +193,7 @@ def paint(
 
 
 def _mark_ends(rows: FigureRows, ended: Sequence[End], step: float, axes: Axes) -> None:
-    """Methods that failed, at the top of their length; one below the other where several did."""
+    """Draws methods that failed at the top of their length, one below the other."""
     met: dict[float, int] = {}
     for name, length, how in ended:
         place = met[length] = met.get(length, -1) + 1
@@ -206,7 +206,7 @@ End = tuple[str, float, str]
 
 
 def ends(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> list[End]:
-    """Each method that failed at a length once, however many of its seeds or variants did."""
+    """Each method that failed at a length, once for all seeds and variants."""
     return list(
         dict.fromkeys(
             (name, length, how)
@@ -219,7 +219,7 @@ def ends(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> list[End]:
 def table(
     rows: FigureRows, panel: pd.DataFrame, cost: Cost, curves: Sequence[Curve]
 ) -> list[tuple[sheet.LegendEntry, ...]]:
-    """A line for each curve: exponent, the held-out length where there is one, the crossover."""
+    """A line for each curve: exponent, held-out length if any, crossover."""
     lines: list[tuple[sheet.LegendEntry, ...]] = []
     last = panel.loc[panel[cost.column].notna(), "length"].max()
     own = foremost(curves)
@@ -246,8 +246,8 @@ def table(
 
 
 def _prediction(prediction: HeldOut | None, last: float) -> str:
-    """The error of a prediction, starred outside its interval; with its length unless it is the
-    last."""
+    """The error of a prediction, with a star if it is outside its interval, and with its length
+    unless that is the last."""
     if prediction is None:
         return "–"
     text = f"{prediction.error_pct:+.0f} %".replace("-", "−")
@@ -268,21 +268,21 @@ def _crossover(cells: pd.DataFrame, cost: Cost) -> str:
 
 
 def _end_text(end: float, shortest: float) -> str:
-    """An end of a crossover; "?" where no measured length is long enough."""
+    """An end of a crossover; "?" if no measured length is long enough."""
     if math.isinf(end):
         return "?"
     return f"{_round(end):,}" if end else f"≤ {shortest:,.0f}"
 
 
 def _round(length: float) -> int:
-    """Two digits: an interpolated length has no more."""
+    """A length to two digits, the precision of an interpolation."""
     digits = max(0, math.floor(math.log10(length)) - 1)
     return int(round(length / 10**digits) * 10**digits)
 
 
 def ratios_by_length(cells: pd.DataFrame, cost: Cost) -> tuple[list[float], list[Interval]]:
-    """Ratios to vanilla, lengths rising; of several at one length the geometric mean, within the
-    widest of their intervals."""
+    """Ratios to vanilla by rising length; several at one length become their geometric mean with
+    the widest of their intervals."""
     cells = cells[cells[cost.ratio].gt(0)]
     lengths, found = [], []
     for length, group in cells.groupby("length"):

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     "one method at two lengths or more, in one setting",
 )
 def plot(rows: FigureRows, most: int) -> sheet.Plot | None:
-    """One row of three panels a setting, the setting of most methods alone unless asked for."""
+    """One row of three panels for each setting; by default only the setting with the most
+    methods."""
     measured = replace(rows, cells=rows.cells[rows.cells["lat_median_ns"].gt(0)])
     some = by_length.at_lengths(measured, by_length.LATENCY)
     some = sorted(some, key=lambda p: p["batch"].iloc[0] != 1)
@@ -85,7 +86,7 @@ def paint_ratio(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[sheet
             unfused = mean.to_dict()
         axes.plot(mean.index, mean, linestyle=curve.line, color=look.color)
         bounded = cells["lat_ratio_ci_lo"].gt(0) & cells["lat_ratio_ci_hi"].lt(float("inf"))
-        # A ratio without an interval isn't known: its mark is open.
+        # A ratio without an interval is uncertain: its mark is open.
         for some, kind in ((cells[bounded], "filled"), (cells[~bounded], "hollow")):
             sheet.points(axes, some["length"], some["lat_ratio"], look, kind)
         ends += list(cells["lat_ratio"])

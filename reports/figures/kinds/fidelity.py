@@ -1,4 +1,5 @@
-"""Fidelity against speed: how far a method's output is from exact attention's, and at what cost."""
+"""Fidelity against speed: the distance of a method's output from exact attention's, and its
+cost."""
 
 from __future__ import annotations
 

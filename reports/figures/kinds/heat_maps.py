@@ -1,6 +1,6 @@
-"""Heat maps of scores of 0 to 100, as colour and number: RULER's methods by tasks, a panel for each
-length; and a decoder's KV caches by what they keep, a panel for each task, length and order of text
-and question."""
+"""Heat maps of scores in 0…100, as colour and number: RULER's methods by task, with a panel for
+each length; and a decoder's KV caches by kept share, with a panel for each task, length and order
+of text and question."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ENDED = (
 
 
 def _fill(axes: Axes, values: Any, texts: Sequence[Sequence[str]]) -> None:
-    """Draws scores [lines, columns], NaN where there is none, each with its text."""
+    """Draws scores [lines, columns], NaN where there is no score, each with its text."""
     axes.pcolormesh(
         np.ma.masked_invalid(values), cmap=COLORS, vmin=0, vmax=100, edgecolors="white",
         linewidth=0.8,
@@ -53,7 +53,7 @@ def _fill(axes: Axes, values: Any, texts: Sequence[Sequence[str]]) -> None:
 
 
 def _without(axes: Axes, at: int, line: int, status: str | None) -> None:
-    """A cell without a score: hatched where it wasn't run, grey with a word where it ended."""
+    """Draws a cell without a score: hatched if it wasn't run, grey with its status if it ended."""
     from matplotlib.patches import Rectangle
 
     ended = status is not None and status != Status.OK
@@ -70,7 +70,7 @@ def _write(axes: Axes, at: int, line: int, text: str, color: str, size: float = 
 
 
 def _frame(axes: Axes, lines: Sequence[str], columns: Sequence[str]) -> None:
-    """The names of lines and columns, and no other ink."""
+    """Draws the names of lines and columns, without ticks or a frame."""
     axes.set_xticks(np.arange(len(columns)) + 0.5, list(columns), rotation=45, ha="right",
                     rotation_mode="anchor", fontsize=NAME_PT)  # fmt: skip
     axes.set_yticks(np.arange(len(lines)) + 0.5, list(lines), fontsize=NAME_PT)
@@ -115,7 +115,7 @@ def ruler(rows: FigureRows, most: int) -> sheet.Plot | None:
 
 
 def _at_chance(panel: pd.DataFrame) -> set[str]:
-    """The tasks that can't tell methods apart."""
+    """The tasks that can't distinguish methods."""
     base = panel[(panel["method"] == VANILLA) & panel["at_chance"].eq(True)]
     return set(base["name"])
 
@@ -140,7 +140,7 @@ def paint_ruler(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[sheet
 
 
 def _texts(scores: np.ndarray) -> list[str]:
-    """The numbers of a line; the mean has a star unless it is of all tasks."""
+    """The numbers of a line; the mean has a star unless it is over all tasks."""
     star = "*" if np.isnan(scores).any() else ""
     return [*(f"{score:.0f}" for score in scores[:-1]), f"{scores[-1]:.0f}{star}"]
 
@@ -179,7 +179,8 @@ def caches(rows: FigureRows, most: int) -> sheet.Plot | None:
 
 
 def _lines(rows: FigureRows, group: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """For each method, that of the highest mean first and oracles last, its cells by column."""
+    """The cells of each method by column; the method with the highest mean is first, oracles are
+    last."""
     found: dict[str, dict[str, Any]] = {}
     for cell in records(group[group["kept"].isin(KEPT)]):
         name = cell.method.partition("·")[0]

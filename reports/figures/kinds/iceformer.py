@@ -52,7 +52,7 @@ def _paint_accuracy(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[s
     for name, _, cells in rows.arms(scored):
         cells, look = cells.sort_values("length"), rows.looks[name]
         place = places.setdefault(base_name(name), len(places))
-        # Side by side: their intervals overlap.
+        # Drawn side by side, since their intervals overlap.
         x = cells["length"] * (1 + 0.008 * (place % style.MOST_METHODS))
         axes.plot(
             x,
@@ -132,7 +132,7 @@ def lra_time(rows: FigureRows, most: int) -> sheet.Plot | None:
     "vanilla and another method on a task of LRA, with memory",
 )
 def lra_memory(rows: FigureRows, most: int) -> sheet.Plot | None:
-    """Of the whole process, as in the paper: the loaded model and the peak above it."""
+    """Memory of the whole process, as in the paper: the loaded model and the peak above it."""
     cells = rows.cells
     whole = cells["rss_base_bytes"].astype(float) + cells["rss_peak_delta_bytes"].astype(float)
     return _lra(rows, cells.assign(cost=whole.where(cells["device"] == "cpu")), MEMORY)
@@ -148,7 +148,7 @@ def _lra(rows: FigureRows, cells: pd.DataFrame, cost: Cost) -> sheet.Plot | None
     if joined.empty:
         return None
     joined = joined.assign(name=[task.removeprefix("lra_") for task in joined["task"]])
-    # One machine and kind of weights at a time, that of most cells; of each task one model.
+    # One machine and kind of weights, those with the most cells; for each task one model.
     shared = [name for name in SETTING if name not in ("task", "split", "model")]
     groups = [_one_model(group) for _, group in joined.groupby(shared, dropna=False)]
     panel = max(groups, key=lambda group: (group["name"].nunique(), len(group)))
@@ -173,7 +173,7 @@ def _lra(rows: FigureRows, cells: pd.DataFrame, cost: Cost) -> sheet.Plot | None
 
 
 def _one_model(group: pd.DataFrame) -> pd.DataFrame:
-    """Of each task the cells of one model: that of most methods, then of most cells."""
+    """For each task, the cells of one model: the one with the most methods, then the most cells."""
     kept = []
     for _, cells in group.groupby("task", sort=False):
         models = [one for _, one in cells.groupby("model")]

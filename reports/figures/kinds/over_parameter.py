@@ -1,4 +1,4 @@
-"""Quality while a parameter changes: against a cost, against the share of frequencies kept, and of
+"""Quality as a parameter changes: against a cost, against the share of kept frequencies, and for
 several models against the bytes of their caches.
 
 VCC's Figures 5 and 8 (runtime, WikiHop), IceFormer's Figure 4 (time of the attention, LRA), Fourier
@@ -37,7 +37,7 @@ METRIC_LOOKS = [
 
 
 class Across(NamedTuple):
-    """The horizontal axis: a column of costs, which are drawn on a log scale, or a parameter."""
+    """The horizontal axis: a column of costs, which have a log scale, or a parameter."""
 
     column: str
     label: str
@@ -65,8 +65,8 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Drawing:
-    """What the panels of one figure share. `level` gives dashed lines, (height, colour),
-    `up` the label of the vertical axis."""
+    """The shared settings of a figure's panels. `level` gives dashed lines, (height, colour), `up`
+    the label of the vertical axis."""
 
     across: Across
     points: Callable[[pd.DataFrame], Iterator[Point]]
@@ -105,7 +105,7 @@ class Drawing:
 
 
 def _known(rows: FigureRows, across: Across) -> pd.DataFrame:
-    """The cells with a score and a place on the axis, which is in the column `x`."""
+    """The cells with a score and a position on the axis, which is in the column `x`."""
     cells = rows.cells[rows.cells["value"].notna() & rows.cells[across.column].gt(0)]
     return cells.assign(x=cells[across.column].astype(float) / across.unit)
 
@@ -124,7 +124,7 @@ def _bar(cell: Any) -> tuple[float, ...]:
     "a method with two or more variants (method.NAME=…) on wikihop or any task",
 )
 def runtime(rows: FigureRows, most: int) -> sheet.Plot | None:
-    """WikiHop where it was measured, as in the paper; where not, any task that has variants."""
+    """WikiHop if it was measured, as in the paper; otherwise any task that has variants."""
     wikihop = _variants(rows.where(task="wikihop"), most, RUNTIME, 2, 2.1)
     return wikihop or _variants(rows, most, RUNTIME, 2, 2.1)
 
@@ -135,7 +135,7 @@ def runtime(rows: FigureRows, most: int) -> sheet.Plot | None:
     "iceformer with two or more variants (method.NAME=…) on a task of LRA",
 )
 def attention(rows: FigureRows, most: int) -> sheet.Plot | None:
-    """The tasks of LRA, and IceFormer alone beside vanilla."""
+    """The tasks of LRA, with only IceFormer and vanilla."""
     searches = [name for name in rows.names if name.partition("·")[0] == "iceformer"]
     lra = rows.where(benchmark="lra", method=[*searches, VANILLA])
     return _variants(lra, most, ATTENTION, 3, 1.8)
@@ -165,7 +165,7 @@ def _variants(
 def _variant_points(rows: FigureRows, panel: pd.DataFrame) -> Iterator[Point]:
     for name, label, cells in rows.arms(panel):
         look = rows.looks[name]
-        # A line joins the variants that differ in numbers alone.
+        # A line joins variants that differ only in numbers.
         kind = " ".join(word for word in label.split() if "=" not in word)
         line = (f"{name} {kind}", look.color, style.line(look.line))
         for cell in records(cells):
@@ -178,8 +178,8 @@ TWO_MODELS = "rows of two models on one task and length, each with quality and d
 
 
 def models(rows: FigureRows, most: int, across: Across) -> sheet.Plot | None:
-    """Panels of each task and length that two models or more have, where one of them has another
-    cache than vanilla's."""
+    """Panels for each task and length with at least two models, one of which has a cache other than
+    vanilla's."""
     known = _known(rows, across)
     known = known[~known["method"].isin(rows.oracles)]  # they hold and read everything
     groups = known.groupby([*TASK, "length"], dropna=False, sort=True, observed=True)
@@ -230,7 +230,7 @@ def _model_points(rows: FigureRows, dashes: dict[str, str], panel: pd.DataFrame)
     "fourier with two or more values of method.r on eli5 or any task",
 )
 def retained(rows: FigureRows, most: int) -> sheet.Plot | None:
-    """ELI5 where it was measured, as in the paper; other tasks where not."""
+    """ELI5 if it was measured, as in the paper; otherwise other tasks."""
     some = _with_r(rows.where(task="eli5")) or _with_r(rows)
     if not some:
         return None

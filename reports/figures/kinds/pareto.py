@@ -1,6 +1,6 @@
-"""Quality against latency, against memory and against what a cache of keys and values costs, with
-the Pareto front and its uncertainty. Oracles are on no front: a dashed grey line shows their
-quality at their budget, or across the panel where the axis has no place for a budget."""
+"""Quality against latency, memory and the cost of a cache of keys and values, with the Pareto front
+and its uncertainty. Oracles are never on a front: a dashed grey line shows their quality at their
+budget, or across the panel if the axis doesn't show budgets."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ WORDS: dict[Standing, str] = {
 
 
 class Cost(NamedTuple):
-    """The horizontal axis of the figure pareto_`name`: `ratio` to vanilla, or `absolute` where
-    vanilla has no figure to divide by. `needs` is the part of a row that has it."""
+    """The horizontal axis of the figure pareto_`name`: `ratio` to vanilla, or `absolute` if vanilla
+    has no figure to divide by. `needs` is the part of a row that contains it."""
 
     name: str
     text: str
@@ -49,7 +49,7 @@ class Cost(NamedTuple):
 
     @property
     def is_of_entries(self) -> bool:
-        """Whether a cache that keeps or reads a share of the entries costs this share."""
+        """Whether the cost of a cache is the share of entries that it keeps or reads."""
         return self.ratio in ("kv_held_ratio", "kv_read_ratio")
 
 
@@ -164,7 +164,8 @@ def dots(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> tuple[list[Dot], 
 
 
 def _foremost(points: list[Dot]) -> frozenset[str]:
-    """Vanilla, then the methods on the front, those that may be, and the others, cheapest first."""
+    """Vanilla, then the methods on the front, those that may be on it, and the others, cheapest
+    first."""
     order = sorted(
         points, key=lambda dot: (dot.method != VANILLA, [*KIND].index(dot.standing), dot.cost.value)
     )
@@ -172,7 +173,7 @@ def _foremost(points: list[Dot]) -> frozenset[str]:
 
 
 def _by_method(points: list[Dot]) -> dict[str, list[Dot]]:
-    """The points of each method, of several budgets in their order."""
+    """The points of each method, several budgets in order."""
     found: dict[str, list[Dot]] = {}
     for dot in sorted(points, key=_budget):
         found.setdefault(looks.base_name(dot.method), []).append(dot)
@@ -185,7 +186,7 @@ def _budget(dot: Dot) -> float:
 
 
 def _labels(points: list[Dot], own: frozenset[str]) -> list[sheet.Label]:
-    """Settings next to points; of the budgets that a line joins, the least."""
+    """Settings next to points; for budgets that a line joins, only the smallest."""
     labels: list[sheet.Label] = []
     for name, its in _by_method(points).items():
         joined = looks.base_name(its[0].method) != its[0].method
@@ -199,7 +200,7 @@ def _price(cell: Any, cost: Cost, column: str) -> Interval:
     if cost.is_time and column == cost.ratio:
         return interval(cell, column, f"{column}_ci_lo", f"{column}_ci_hi")
     value = float(getattr(cell, column)) * (cost.scale if column == cost.absolute else 1)
-    if cost.is_time:  # no pairs, no interval
+    if cost.is_time:  # without pairs there is no interval
         return Interval(value, 0.0, math.inf)
     return Interval(value, value / (1 + MEMORY_REPEATS / 2), value * (1 + MEMORY_REPEATS / 2))
 
@@ -259,7 +260,7 @@ Ceiling = tuple[str, float | None, float]
 
 
 def _ceilings(oracles: pd.DataFrame, by_budget: bool) -> list[Ceiling]:
-    """Of the cells of oracles, those with a place on the axis first; seeds are averaged."""
+    """The ceilings of oracles, those with a position on the axis first; seeds are averaged."""
     found: list[Ceiling] = []
     for (name, params), cells in oracles.groupby(["method", "method_params"]):
         budget = json.loads(str(params)).get("budget")
@@ -269,8 +270,8 @@ def _ceilings(oracles: pd.DataFrame, by_budget: bool) -> list[Ceiling]:
 
 
 def _draw_ceilings(axes: Axes, ceilings: list[Ceiling], edge: float) -> list[sheet.Label]:
-    """A curve over the budgets of each oracle, with open marks; a line across where there is none.
-    Gives the names."""
+    """Draws a curve over the budgets of each oracle, with open marks, or a line across the panel
+    without budgets. Returns the names."""
     kind: dict[str, Any] = {"color": looks.GREY, "linewidth": 0.8, "linestyle": "--", "zorder": 2}
     curves: dict[str, list[tuple[float, float]]] = {}
     labels: list[sheet.Label] = []
@@ -287,8 +288,8 @@ def _draw_ceilings(axes: Axes, ceilings: list[Ceiling], edge: float) -> list[she
 
 
 def in_16_bits(panel: pd.DataFrame) -> float | None:
-    """What keys and values of all tokens take in 16 bits / vanilla's bytes, where these have more:
-    quantised caches are smaller against the former."""
+    """Bytes of all tokens' keys and values in 16 bits / vanilla's bytes, from rows with more bits
+    than 16: against 16 bits, quantised caches save less."""
     wide = panel[panel["dtype"].isin(("float32", "float64"))]
     held, of_16 = (pd.to_numeric(wide[name]) for name in ("kv_held_ratio", "kv_ratio_16bit"))
     places = (held / of_16).dropna()
@@ -300,15 +301,15 @@ def _bars(axes: Axes, dot: Dot, color: str, limits: tuple[float, float], bars: b
     kind: dict[str, Any] = {"color": color, "linewidth": 0.8, "zorder": 3, "alpha": 0.75}
     if math.isfinite(up.lo) and math.isfinite(up.hi):
         axes.plot([across.value] * 2, [up.lo, up.hi], **kind)
-    else:  # open: its ends aren't known
+    else:  # open mark: its ends aren't known
         axes.axvline(across.value, **kind | sheet.OPEN)
     if bars and dot.method != VANILLA:
         sheet.bar(axes, (across.lo, across.hi), up.value, limits, **kind)
 
 
 def _failures(rows: FigureRows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> None:
-    """Methods with no cost stand at the right edge, once however many seeds: at their mean quality
-    where that was measured, else one above the other from the bottom."""
+    """Draws methods without a cost at the right edge, once for all seeds: at their mean quality if
+    it was measured, else one above the other from the bottom."""
     ended: dict[tuple[str, str], list[float]] = {}
     for name, _, cells in rows.arms(failures(panel, cost.absolute)):
         for how, value in zip(cells["failed"], cells["value"], strict=True):
@@ -325,5 +326,5 @@ def _failures(rows: FigureRows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> 
 
 
 def constant(panel: pd.DataFrame) -> float | None:
-    """The score of the best answer that needs no reading, where a score isn't clearly above it."""
+    """The score of the best answer that needs no reading, if any score isn't clearly above it."""
     return None if (low := panel[panel["at_chance"].eq(True)]).empty else float(low["chance"].max())

@@ -1,6 +1,6 @@
-"""Figures of what bench recall and bench spectrum stored: IceFormer's Figure 3, recall of k-NN
-searches against the time to build and to ask; and Fourier Transformer's Figure 1, the spectrum of
-what each layer reads, of any model."""
+"""Figures of the files of bench recall and bench spectrum: IceFormer's Figure 3, recall of k-NN
+searches against the time to build and to query; and Fourier Transformer's Figure 1, the spectrum of
+each layer's input, for any model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def _read(folder: Path, name: str, numbers: tuple[str, ...]) -> pd.DataFrame:
     """The lines of every `name` study of a folder, newest file first in column `file`. Raises
-    RequestError for a file that isn't one."""
+    RequestError for a file of another kind."""
     found = [pd.DataFrame()]
     paths = folder.glob(f"**/{STUDIES}/{name}-*.csv")
     for path in sorted(paths, key=lambda path: path.name, reverse=True):
@@ -91,7 +91,7 @@ def recall(rows: FigureRows, most: int) -> sheet.Plot | None:
     if read.empty or not read["recall"].notna().any():
         return None
     read = read[read["recall"].notna()]
-    # Of a search measured twice in one setting, the newest file counts.
+    # If a search was measured twice in one setting, the newest file counts.
     read = read.drop_duplicates([*SEARCHED, "search", "parameters"])
     groups = [group for _, group in read.groupby(list(SEARCHED), dropna=False, sort=False)]
     groups.sort(key=lambda group: (-group["keys"].iloc[0], str(group["data"].iloc[0])))
@@ -174,7 +174,8 @@ MOST_LAYERS = 7
     "a measured spectrum: bench spectrum",
 )
 def spectrum(rows: FigureRows, most: int) -> sheet.Plot | None:
-    """Two panels a model: amplitude against frequency, and the power below each frequency."""
+    """Two panels for each model: amplitude against frequency, and the power below each
+    frequency."""
     read = _read(rows.folder, "spectrum", POWERS)
     if read.empty:
         return None
@@ -212,13 +213,14 @@ def _facts(panel: pd.DataFrame) -> list[str]:
 
 
 def _chosen(deepest: float) -> list[int]:
-    """At most seven layers, the first and the last among them, evenly apart."""
+    """At most seven evenly spaced layers, including the first and the last."""
     count = min(MOST_LAYERS, int(deepest) + 1)
     return sorted({round(i * deepest / max(1, count - 1)) for i in range(count)})
 
 
 def _color(layer: float, deepest: float) -> Any:
-    """From light to dark with depth: an order that greys and any colour vision keep."""
+    """A colour from light to dark with depth, an order visible in grey and with any colour
+    vision."""
     from matplotlib import colormaps
 
     return colormaps["viridis"](0.9 - 0.9 * layer / max(1.0, deepest))

@@ -12,7 +12,7 @@ from tests.reports.made_ruler import scores
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Rows that every kind of figure finds something in."""
+    """Rows with data for every kind of figure."""
     folder = tmp_path_factory.mktemp("rows")
     rows = frontier(lengths=(512, 1024, 2048, 4096))
     for task in ("lra_listops", "lra_image"):

@@ -1,4 +1,4 @@
-"""Synthetic rows with the shape of real ones: what the figures are tried on."""
+"""Synthetic rows with the shape of real ones, for testing the figures."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def store(folder: Path, rows: Iterable[dict[str, Any]]) -> Path:
 
 
 def written(axes: Axes) -> tuple[dict[tuple[int, int], str], list[str], list[str]]:
-    """Of a heat map the texts by line and column, and the names of its lines and its columns."""
+    """The texts of a heat map by line and column, and the names of its lines and columns."""
     texts = {
         (math.floor(y), math.floor(x)): text.get_text()
         for text in axes.texts

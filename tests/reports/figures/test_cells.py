@@ -138,7 +138,7 @@ def test_a_figure_has_rows_of_one_code_of_a_method(tmp_path):
 
 
 def test_versions_are_compared_among_rows_of_one_composition(tmp_path, capsys):
-    """A method with another within it has the code of both, so that its version is another."""
+    """A method that contains another has the code of both, so its version differs."""
     part = {"prefill": {"name": "vertical_slash", "target": "methods.x:VerticalSlash"}}
     costs = COSTS["iceformer"]
     plain = measured("snapkv", 512, method_version="plain", costs=costs)

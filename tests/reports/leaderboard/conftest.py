@@ -46,8 +46,8 @@ def page_of(folder, rows):
 
 @pytest.fixture
 def opened(browser, address):
-    """Opens the page with the given options; at the end the console must have been silent and
-    nothing but the file have been asked for."""
+    """Opens the page with the given options; at the end, the console must have been silent, and
+    only the file may have been requested."""
     said, asked, contexts = [], [], []
 
     def go(where="", url=address, **options):

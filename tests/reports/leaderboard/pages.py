@@ -1,4 +1,4 @@
-"""What the tests of the page share: rows, pages of them, and what stands in a page."""
+"""Shared parts of the tests of the page: rows, pages of them, and the contents of a page."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def written(folder, out, *words, **options):
 
 
 def packed_in(text, name):
-    """What stands in the page as gzip: its `data` or its `code`."""
+    """The gzipped contents of the page: its `data` or its `code`."""
     content = re.search(rf'id="{name}">([^<]*)<', text)[1]
     return json.loads(gzip.decompress(base64.b64decode(content)))
 

@@ -1,6 +1,7 @@
-"""The page in a headless Chromium: sorting, filters, keyboard, origins, and what each reader gets.
+"""The page in a headless Chromium: sorting, filters, keyboard, origins, and the view of each
+reader.
 
-Skipped where there is none: conftest.py.
+Skipped if there is none: conftest.py.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def first_board(page, column):
 
 
 def numbers(words):
-    """The figures among the words, in order; what there is none of is left out."""
+    """The figures among the words, in order; words without a figure are left out."""
     found = [re.search(r"\d+(\.\d+)?", word) for word in words]
     return [float(match[0]) for match in found if match]
 

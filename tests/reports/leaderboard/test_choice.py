@@ -1,4 +1,4 @@
-"""What may be chosen from: which boards come first, what is unranked, vanilla everywhere."""
+"""The choices: which boards come first, unranked rows, vanilla everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks as intervals: who is told apart from whom, by what evidence, and how often wrongly."""
+"""Ranks as intervals: which rows are distinguished, by which evidence, and how often wrongly."""
 
 from __future__ import annotations
 

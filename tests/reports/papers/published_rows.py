@@ -1,4 +1,5 @@
-"""What the tests of published tables share: rows as full runs of the papers' cells give them."""
+"""Shared parts of the tests of published tables: rows like those of full runs of the papers'
+cells."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def one(found, **wanted):
 
 
 def real(**more):
-    """A row as a full run of a finetuned base checkpoint on the benchmark's own rows gives it."""
+    """A row like that of a full run of a finetuned base checkpoint on the benchmark's own rows."""
     columns = {
         "method": "vcc", "task": "hotpotqa", "split": "validation", "data_source": "hub",
         "model": "my-roberta-base", "weights_kind": "finetuned", "length": 4096,

@@ -1,4 +1,4 @@
-"""The claims of the papers beside made rows."""
+"""The claims of the papers, compared with made rows."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_doubt_about_one_row_leaves_a_claim_undecided(
 
 
 def test_a_ratio_to_fused_attention_is_of_what_the_cell_prints(monkeypatch, tmp_path):
-    """A row's own ratio is of the encoder; a whole answer's takes the time of a further token of
+    """A row's own ratio is for the encoder; a whole answer's uses the time of a further token of
     fused vanilla."""
     monkeypatch.setattr(claims, "load_claims", lambda: [ENCODER, ANSWER])
 

@@ -1,5 +1,5 @@
-"""An experiment of a paper answers the printed cells that it is for: rows as its cells give them
-have a verdict there."""
+"""An experiment of a paper answers its printed cells: rows like those of its cells have a verdict
+there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Published tables: what their definitions name, and what stands around the cells."""
+"""Published tables: the names in their definitions, and the text around the cells."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_weights_that_are_trained_from_scratch_come_from_a_recipe():
 
 @pytest.mark.parametrize("name", ["lra_leaderboard", "fourier_table1"])
 def test_a_command_for_scores_trains_a_model_of_the_papers_size(name):
-    """So that its row counts: `like` says of which models it may be."""
+    """So that its row counts: `like` lists the accepted models."""
     found = table(name)
     like = found.definition.models["lra-base"].like
     asked = set()
@@ -111,7 +111,7 @@ def test_a_command_for_scores_trains_a_model_of_the_papers_size(name):
 
 
 def test_a_table_has_its_cells_hardware_configuration_and_rows_without_a_cell(tmp_path, snapshot):
-    """In the paper's shape too, where that is not too wide."""
+    """In the paper's shape too, if it is not too wide."""
     here = {"cpu_model": "Test CPU", "torch": "2.9", "host_id": "abcdef0123456789"}
     rows = [scored(75.1), ratio(0.54), unfused(), ratio(0.7, length=1024, method_params="{}")]
     Store(tmp_path).append(

@@ -1,6 +1,6 @@
 """Published scores, times and peaks next to measured ones: every verdict, from made rows.
 
-snapshots/verdicts.txt has for each case the verdict with its reason, and what was measured.
+snapshots/verdicts.txt has, for each case, the verdict with its reason and the measurement.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def case(*rows, name="vcc_table1", **wanted):
 
 
 def timed(*rows):
-    """The same beside the printed time: 114.6 ms of vanilla's 422.3."""
+    """The same for the printed time: 114.6 ms, against vanilla's 422.3."""
     return case(*rows, **TIME)
 
 
@@ -125,7 +125,7 @@ SCORES = {
 
 
 def attended(share, ratio_to_fused, **more):
-    """A row of LRA whose attention takes a share of each of some walks through the layers."""
+    """A row of LRA whose attention takes a share of each of several passes through the layers."""
     walks = [1000, 1010, 990, 1005]
     found = ratio(ratio_to_fused, task="lra_text", model="random-lra", length=4000, **more)
     return found | {
@@ -235,7 +235,7 @@ RATIOS = {
 
 
 def told(cell):
-    """What a report has about a judged cell."""
+    """The text of a report about a judged cell."""
     lines = [f"{cell.verdict}: {cell.reason}" if cell.reason else str(cell.verdict)]
     if cell.measured is not None:
         found = cell.measured

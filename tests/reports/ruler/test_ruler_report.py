@@ -1,4 +1,4 @@
-"""bench report ruler: its formats, and what it says of a wrong request."""
+"""bench report ruler: its formats, and its error for a wrong request."""
 
 import csv
 import io
