@@ -32,7 +32,7 @@ def title(panel: pd.DataFrame, *more: str) -> list[str]:
     """Task and model; with "length", also the length."""
     cell = panel.iloc[0]
     words = [str(cell["task"]), str(cell["model"])]
-    return [*words, f"{int(cell['length']):,}\xa0tokens"] if "length" in more else words
+    return [*words, f"{int(cell['length']):,} tokens"] if "length" in more else words
 
 
 def panel(

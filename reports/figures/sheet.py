@@ -175,8 +175,9 @@ def _head(axes: Axes, title: Sequence[str], facts: Sequence[str], width_in: floa
 
 def _lines(words: Sequence[str], most: int) -> list[str]:
     """Words separated by dots, on lines of at most `most` characters."""
-    text = style.tidy(" · ".join(words), 8 * most) if words else ""
-    return textwrap.wrap(text, max(8, most), break_on_hyphens=False)
+    whole = (style.tidy(word, 8 * most).replace(" ", "\xa0") for word in words)
+    lines = textwrap.wrap(" · ".join(whole)[: 8 * most], max(8, most), break_on_hyphens=False)
+    return [line.replace("\xa0", " ") for line in lines]
 
 
 TABLE_LINE_IN = 0.118
