@@ -121,6 +121,8 @@ def _short(one: Comparison) -> str:
 
 def _notes(r: Mapping[str, Any]) -> Iterator[str]:
     """Remarks on the row in rich markup, the most important first."""
+    if server := json.loads(r["method_params"] or "{}").get("vanilla"):
+        yield escape(f"{BASELINE} is the server at {server}")
     if r.get("noisy"):
         yield f"[yellow]noisy host[/]: {escape(r.get('noise_reason') or '')}"
     if (r.get("truncated_frac") or 0) > MOST_CUT_FRAC:
@@ -157,8 +159,6 @@ def _notes(r: Mapping[str, Any]) -> Iterator[str]:
     origin = [r.get(f"weights_{name}") for name in ("format", "source", "licence")]
     known = f" ({', '.join(filter(None, origin))})" if any(origin) else ""
     yield escape(f"{r['weights_kind']} weights{known}, {r['data_source']} rows")
-    if server := json.loads(r["method_params"] or "{}").get("vanilla"):
-        yield escape(f"{BASELINE}: the server at {server}")
     if (again := r.get("prefix_first_token_ratio")) is not None:
         yield f"a second question on the same text: first token {times(again)} of a new prompt's"
     if batched := r.get("batched_answers"):
