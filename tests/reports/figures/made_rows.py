@@ -95,6 +95,8 @@ def measured(
             lat_ratio_ci_hi=ratio * (1 + width) if pairs >= 10 else float("inf"),
             lat_n_pairs=pairs, baseline_status="ok", base_rss_base_bytes=400 * MIB,
             base_rss_peak_delta_bytes=base_peak, mem_ratio=peak / base_peak,
+            whole_peak_bytes=peak, base_whole_peak_bytes=base_peak,
+            whole_peak_ratio=peak / base_peak,
             fid_rel_l2=0.01 + loss / 40 * np.exp(random.normal(0, 0.1)),
         )  # fmt: skip
     return columns | more
