@@ -148,7 +148,7 @@ def resolved(method: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in method.items()
         if key != PART and (key not in LATER or value is not None)
     }
-    for name in plugins.facts(str(method["name"])).get("files", ()):
+    for name in plugins.facts(str(method.get("name"))).get("files", ()):
         if value := others.get(name):
             others[name] = _numbers(str(value))
     given = method.get(PART)

@@ -255,6 +255,26 @@ def test_a_lost_cell_gets_its_row_where_there_is_no_gpu(tmp_path, monkeypatch):
     assert [record.read_note(i)["status"] for i in (0, 1)] == ["oom_host", "node_fail"]
 
 
+def test_of_a_lost_job_only_the_cell_that_ran_gets_a_row(tmp_path, monkeypatch):
+    """The others of its group stay to do; where none had begun, the first gets it."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    client(tmp_path, "sbatch", "exit 1")
+    client(tmp_path, "squeue", "")
+    client(tmp_path, "sacct", "echo '7_0|OUT_OF_MEMORY|n1|0:125'; echo '7_1|TIMEOUT|n2|0:0'")
+    asked = plan([*CELL, "launcher=slurm", "hydra.launcher.mem_gb=2", "method=vanilla,vcc",
+                  "length=256,512", f"results={tmp_path / 'rows'}"])  # fmt: skip
+    record = Record.begin(asked, "")
+    record.submitted({0: "7_0", 1: "7_0", 2: "7_1", 3: "7_1"})
+    record.write_note(0, state="running", since=0.0, stage=["memory", 0, 0])
+    assert slurm.settle_record(record) == 2
+    rows = Store(tmp_path / "rows").rows().to_pylist()
+    cells = [json.loads(asked.open[i].cell.to_json()) for i in (0, 2)]
+    assert [(row["method"], row["length"], row["status"]) for row in rows] == [
+        (cell["method"]["name"], cell["length"], status)
+        for cell, status in zip(cells, ("oom_host", "timeout"), strict=True)
+    ]
+
+
 def test_jobs_that_die_after_ctrl_c_become_rows_when_somebody_asks(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     client(tmp_path, "sbatch", "exit 1")
