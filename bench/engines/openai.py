@@ -24,7 +24,7 @@ class OpenAI(Engine):
     key        environment variable with the key that the server requires; its value is not stored
     timeout_s  seconds for an answer, all tries included
     vanilla    address of the server in the place of vanilla (None: this project's decoder); it gets
-               the same prompts and the same key
+               the same prompts, and the key if host and port are those of `base_url`
     vanilla_served  as `served`, for `vanilla`; two models of one server can be compared by it
     """
 

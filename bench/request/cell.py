@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from bench.errors import RequestError, errors_of
 from bench.models import auto
@@ -209,9 +210,11 @@ class Cell:
         the server that the request gives in the place of vanilla."""
         method = _baseline()
         if address := self.method.get("vanilla"):
-            served = self.method["vanilla_served"]
+            served, own = self.method["vanilla_served"], self.method["base_url"]
+            # Another server does not get the key.
+            key = self.method["key"] if urlsplit(address)[:2] == urlsplit(own)[:2] else None
             without = {"vanilla": None, "vanilla_served": None}
-            method = {**self.method, "base_url": address, "served": served, **without}
+            method = {**self.method, "base_url": address, "served": served, "key": key, **without}
         adapted = uses_adapted(self.protocol, self.recipe)
         model = weights.weights_of(self.model, BASELINE, adapted)
         code = code_of(method, self.task, self.model)

@@ -160,3 +160,14 @@ def test_a_row_compares_two_servers(folder, start, tmp_path):
     assert row["lat_samples_ns"] and row["lat_base_samples_ns"] and row["tpot_ratio"] > 0
     assert row["value"] == row["base_value"] and row["quality_comparison"] == "same weights"
     assert row["prefix_first_token_ratio"] > 0 and row["base_whole_peak_bytes"] is None
+
+
+@pytest.mark.parametrize(
+    ("address", "key"),
+    [("http://127.0.0.1:8000/v2", "K"), ("http://127.0.0.1:8001/v1", None), ("http://a/v1", None)],
+)
+def test_another_server_does_not_get_the_key(address, key):
+    words = ["engine=openai", "engine.key=K", f"engine.vanilla={address}", "task=longeval_lines",
+             "model=embedded-llama", "length=256", "n=1"]  # fmt: skip
+    base = bench.compose(*words).baseline()
+    assert (base.method["base_url"], base.method["key"]) == (address, key)
