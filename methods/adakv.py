@@ -8,8 +8,8 @@ tokens give entries to heads that attend widely. Because of rounding, a layer's 
 B · G. All later tokens stay, in every head.
 
 Another eviction may give the scores (`scorer`); its protected entries are then kept instead of the
-window. TOVA can't: its scores are the same in all heads. `expected_attention` with these budgets
-and ε = 0.01 is the entry of kvpress's leaderboard.
+window. TOVA's scores are the same in all heads, so it gains nothing. Expected attention with these
+budgets and ε = 0.01 is the entry of kvpress's leaderboard.
 
 CriticalKV (Feng et al., arXiv 2502.03805), `critical`: half of what a head keeps is chosen by
 score, the rest by (score + 0.0001) · ‖W v‖₁, W the part of the output projection that reads the
@@ -29,15 +29,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
-from methods.base import AttentionCall, Feature, Unsupported, Workload
-from methods.expected_attention import ExpectedAttention
-from methods.h2o import H2O
-from methods.knorm import KNorm
+from methods.base import AttentionCall, Feature, Method, Unsupported, Workload
 from methods.parts.cache_method import once
 from methods.parts.eviction import Evicting
 from methods.parts.kept_entries import Rows
@@ -50,10 +47,7 @@ NO_PROJECTION = (
     "critical=true reads the output projection o_proj, which this model's attention lacks"
 )
 EPSILON = 1e-4
-Scorer = Literal["snapkv", "h2o", "knorm", "expected_attention"]
-SCORERS: dict[str, Evicting] = {
-    "h2o": H2O(), "knorm": KNorm(), "expected_attention": ExpectedAttention(epsilon=0.01),
-}  # fmt: skip
+NEGATIVE = "critical=true multiplies scores, and those of its scorer are negative"
 
 
 @dataclass(frozen=True)
@@ -62,8 +56,8 @@ class AdaKV(ObservationWindow):
 
     budget     entries of the prompt, including the protected ones: the mean over the KV heads of a
                layer (`methods.parts.budget`)
-    scorer     the eviction that gives the scores; `window`, `kernel_size` and `pooling` are
-               SnapKV's
+    scorer     the eviction that gives the scores; None: SnapKV's by `window`, `kernel_size` and
+               `pooling`
     alpha      the share of the budget that every head keeps in any case
     normalize  the official code's option (see above)
     critical   CriticalKV's second stage
@@ -74,12 +68,12 @@ class AdaKV(ObservationWindow):
     alpha: Annotated[float, Range(least=0, most=1)] = 0.5
     normalize: bool = False
     critical: bool = False
-    scorer: Scorer = "snapkv"
+    scorer: Method | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.critical and self.scorer == "knorm":
-            raise ValueError("critical=true multiplies scores, and those of knorm are negative")
+        if self.scorer is not None and not isinstance(self.scorer, Evicting):
+            raise ValueError(f"scorer={type(self.scorer).__name__} gives entries no scores")
 
     @property
     def reads_modules(self) -> bool:  # type: ignore[override]
@@ -103,6 +97,8 @@ class AdaKV(ObservationWindow):
             scores = scores[:, :, free]
             counts = self.counts(scores, capacity - n + len(free))
             if self.critical:
+                if bool((scores < 0).any()):
+                    raise Unsupported(NEGATIVE)
                 first = best(scores, counts // 2)
                 effect = (scores + EPSILON) * _projected_length(value[:, :, free], call)
                 scores = effect.masked_fill(first, torch.inf)
@@ -110,10 +106,10 @@ class AdaKV(ObservationWindow):
         return Choice.of(kept)
 
     def scoring(self) -> Evicting:
-        """The eviction whose scores are taken, without a budget."""
-        if self.scorer == "snapkv":
-            return ObservationWindow(1.0, self.window, self.kernel_size, self.pooling)
-        return replace(SCORERS[self.scorer], budget=1.0)
+        """The eviction that gives the scores, without a budget."""
+        if isinstance(self.scorer, Evicting):
+            return replace(self.scorer, budget=1.0, prefill=None)
+        return ObservationWindow(1.0, self.window, self.kernel_size, self.pooling)
 
     def least(self) -> int:
         return self.scoring().least()

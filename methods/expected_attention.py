@@ -11,7 +11,7 @@ Follows the authors' code (NVIDIA/kvpress, Apache-2.0) where it differs from the
 counts by its own length, without the output projection, which a cache doesn't have; all KV heads
 keep the same number of entries; the sinks are left out of μ and Σ, and are kept. The class of that
 code has ε = 0, the default here. The entry of kvpress's leaderboard has ε = 0.01 (`epsilon=0.01`)
-and budgets that differ by head: that is Ada-KV's `scorer=expected_attention`.
+and budgets that differ by head: that is Ada-KV with this method as its `scorer`.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def requested(arguments: Sequence[str]) -> Method:
     conf = plugins.conf("method", name)
     for key, value in overrides.items():
         conf[key.removeprefix("method.")] = yaml.safe_load(value)
-    method: Method = plugins.build(parameters.checked("method", conf), Method)
+    method: Method = plugins.build(parameters.resolved(parameters.checked("method", conf)), Method)
     return method
 
 

@@ -302,7 +302,7 @@ def _differing_words(
             continue
         key = f"{part}.{name}"
         if plugins.is_part(value):
-            yield f"{key}={_method_within(value)}"
+            yield f"{key}={_method_within(name, value)}"
         elif isinstance(value, str) and not PLAIN.fullmatch(value):
             yield quoted(key, value)
         else:
@@ -312,10 +312,10 @@ def _differing_words(
             yield short if is_budget else word
 
 
-def _method_within(conf: Mapping[str, Any]) -> str:
-    """`method.prefill=` of a method within a method: its name, with the parameters that differ from
-    its defaults."""
-    defaults = parameters.resolved({parameters.PART: conf["name"]})[parameters.PART]
+def _method_within(part: str, conf: Mapping[str, Any]) -> str:
+    """The value of `method.prefill=` or `method.scorer=`: the method's name, with its parameters if
+    some differ from its defaults."""
+    defaults = parameters.resolved({part: conf["name"]})[part]
     differing = {name: value for name, value in conf.items() if defaults.get(name, ...) != value}
     if not differing:
         return str(conf["name"])

@@ -130,46 +130,54 @@ def _hint(annotation: Any, module: str) -> Any:
 
 
 # A method within a method: `method.prefill=vertical_slash` has another method read the prompt of
-# one that changes a KV cache; `method.prefill={name:vertical_slash,vertical:200}` sets
-# parameters.
+# one that changes a KV cache, `method.scorer=h2o` has a KV cache give the scores of another one;
+# `method.prefill={name:vertical_slash,vertical:200}` sets parameters.
 
-PART = "prefill"
+PART, SCORER = "prefill", "scorer"
+EXAMPLES = {
+    PART: "{name:vertical_slash,vertical:200}", SCORER: "{name:expected_attention,epsilon:0.01}"
+}  # fmt: skip
 NUMBERS = re.compile(r"[-+.\deE,; ]+")
 LATER = ("several",)
 """Parameters that are newer than stored rows: null values aren't part of a cell's key."""
 
 
 def resolved(method: Mapping[str, Any]) -> dict[str, Any]:
-    """A method's configuration with that of its part, in the form for `plugins.build`; without the
-    key of a missing part, and without LATER parameters that are null. A parameter that names a file
-    of numbers is replaced by their text, which identifies the cell. Raises RequestError."""
+    """A method's configuration with those of its parts, in the form for `plugins.build`; without
+    the keys of missing parts, and without LATER parameters that are null. A parameter that names a
+    file of numbers is replaced by their text, which identifies the cell. Raises RequestError."""
     others = {
         key: value
         for key, value in method.items()
-        if key != PART and (key not in LATER or value is not None)
+        if key not in EXAMPLES and (key not in LATER or value is not None)
     }
     for name in plugins.facts(str(method.get("name"))).get("files", ()):
         if value := others.get(name):
             others[name] = _numbers(str(value))
-    given = method.get(PART)
-    if given is None:
-        return others
+    return others | {key: _part(key, method[key]) for key in EXAMPLES if method.get(key)}
+
+
+def _part(key: str, given: Any) -> dict[str, Any]:
+    """The configuration of a method within a method."""
     if isinstance(given, str):
         given = {"name": given}
     if not isinstance(given, Mapping) or "name" not in given:
         raise RequestError(
-            f"method.{PART}={given} is not accepted: it is the name of a method, or with "
-            f"parameters {{name:vertical_slash,vertical:200}}"
+            f"method.{key}={given} is not accepted: it is the name of a method, or with "
+            f"parameters {EXAMPLES[key]}"
         )
     written = plugins.undescribed(plugins.conf("method", str(given["name"])))
     if extra := sorted(given.keys() - written.keys()):
         raise unknown(f"parameter of {given['name']}", extra[0], written.keys() - {"target"})
-    if PART in written:
+    refused = f"method.{key}={given['name']} is not accepted:"
+    if key == PART and PART in written:
         raise RequestError(
-            f"method.{PART}={given['name']} is not accepted: that is a KV cache itself; it takes a "
-            "method that reads prompts, such as vertical_slash"
+            f"{refused} that is a KV cache itself; it takes a method that reads prompts, such as "
+            "vertical_slash"
         )
-    return {**others, PART: checked("method", {**written, **given})}
+    if key == SCORER and PART not in written:
+        raise RequestError(f"{refused} it takes a KV cache that scores its entries, such as h2o")
+    return checked("method", resolved({**written, **given}))
 
 
 def _numbers(value: str) -> str:

@@ -209,8 +209,9 @@ def method_label(method: str | None, parameters: Mapping[str, Any] | str | None)
         return method
     try:
         given = json.loads(parameters or "{}") if isinstance(parameters, str | None) else parameters
-        part = given.get("prefill")
-        return (f"{part['name']}+" if part else "") + label.format_map(given)
+        before, after = given.get("prefill"), given.get("scorer")
+        names = (f"{before['name']}+" if before else "", f"·{after['name']}" if after else "")
+        return label.format_map(given).join(names)
     except (AttributeError, KeyError, TypeError, ValueError):  # an older or contributed row
         return method
 

@@ -5,13 +5,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from methods import adakv
 from methods.adakv import AdaKV, best
 from methods.base import ModuleCall, SequenceInfo, Unsupported
 from methods.expected_attention import ExpectedAttention
 from methods.h2o import H2O
 from methods.knorm import KNorm
 from methods.snapkv import SnapKV
+from methods.xattention import XAttention
 from tests.methods.decoder import (
     call_of,
     chosen,
@@ -107,27 +107,32 @@ def test_with_all_of_the_budget_guaranteed_it_is_snapkv():
 
 
 @pytest.mark.parametrize(
-    ("scorer", "own"),
-    [("h2o", H2O(12)), ("knorm", KNorm(12)), ("expected_attention", ExpectedAttention(12, 64))],
+    ("own", "always"),
+    [
+        (H2O(12), range(34, 40)),
+        (KNorm(12), ()),
+        (ExpectedAttention(12, 64), range(4)),
+    ],
+    ids=lambda x: type(x).__name__,
 )
-def test_with_the_scores_of_another_eviction(monkeypatch, scorer, own):
-    """If the whole budget is guaranteed, each head keeps the same entries as that method; otherwise
-    heads differ, and protected entries are kept."""
-    monkeypatch.setitem(adakv.SCORERS, scorer, own)
+def test_with_the_scores_of_another_eviction(own, always):
+    """With all of the budget guaranteed each head keeps what that method keeps; without, heads
+    differ, and the entries that it protects stay."""
     qkv = inputs(40, 2)
-    cache, _ = decoded(AdaKV(12, alpha=1.0, scorer=scorer), *qkv, 40)
+    cache, _ = decoded(AdaKV(12, alpha=1.0, scorer=own), *qkv, 40)
     other, _ = decoded(own, *qkv, 40)
     assert chosen(cache, qkv[1]) == tokens(other)
-    cache, _ = decoded(AdaKV(12, alpha=0.0, scorer=scorer), *qkv, 40)
+    cache, _ = decoded(AdaKV(12, alpha=0.0, scorer=own), *qkv, 40)
     held = chosen(cache, qkv[1])
     assert any(len(head) != 12 for row in held for head in row)
-    always = {"h2o": range(34, 40), "knorm": (), "expected_attention": range(4)}[scorer]
     assert all({*always} <= {*head} for row in held for head in row)
 
 
-def test_a_second_stage_needs_scores_above_zero():
-    with pytest.raises(ValueError, match="knorm are negative"):
-        AdaKV(critical=True, scorer="knorm")
+def test_a_scorer_that_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match="XAttention gives entries no scores"):
+        AdaKV(scorer=XAttention())
+    with pytest.raises(Unsupported, match="are negative"):
+        decoded(AdaKV(12, critical=True, scorer=KNorm()), *inputs(40, 2), 40)
 
 
 def test_a_layer_keeps_about_its_budget():

@@ -126,6 +126,7 @@ def test_no_shipped_command_names_a_folder_of_a_machine():
             "method=snapkv method.prefill={name:vertical_slash,vertical:200} task=longeval_lines",
             None,
         ),
+        ("method=adakv method.scorer=h2o method.prefill=xattention task=longeval_lines", None),
         ("method=vcc protocol=swap n=null data.split=test measure=speed fill=true", None),
         ("recipe=lra_small_text method=performer method.m=64 recipe.steps=5 batch=8", None),
         ("model=random-t5-base model.config.num_layers=2 measure=speed dtype=bfloat16", None),
