@@ -20,7 +20,7 @@ from bench.rows.quality_verdicts import (
     vanilla_at_chance,
 )
 from bench.status import QualityComparison, QualityVerdict, Status, Verdict
-from bench.units import counted
+from bench.units import counted, score_digits
 from reports import ratios
 from reports.grids import Grid, Listing, chosen, tokens
 from reports.intervals import Measured, interval
@@ -85,7 +85,7 @@ def _score_or_end(row: Row) -> str:
     """A score without its interval, or how the cell ended."""
     if row["status"] != Status.OK:
         return ENDED.get(str(row["status"]), str(row["status"]))
-    return number(row["value"], 1)
+    return number(row["value"], score_digits(row["higher_is_better"]))
 
 
 # --- quickstart: every method on every task ----------------------------------------------------
@@ -293,7 +293,7 @@ def board_findings(tables: Iterable[tuple[TextGrid, Sequence[Row]]]) -> Iterator
                 name = str(row["method"]).partition("·")[0]
                 kept.setdefault(kept_share(row), []).append(name)
         found = "; ".join(f"{setting}: {', '.join(kept[setting])}" for setting in sorted(kept))
-        yield f"{grid.caption}. Not lower than vanilla: {found or 'none'}."
+        yield f"{grid.caption}. Not worse than vanilla: {found or 'none'}."
 
 
 # --- Engines next to this project's decoder ----------------------------------------------------

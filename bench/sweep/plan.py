@@ -21,7 +21,7 @@ from bench.request import parameters, plugins, weights
 from bench.request.cell import Cell, load_rows, task_of
 from bench.request.parameters import check_device, check_values
 from bench.request.schema import MEASURES
-from bench.status import Status
+from bench.status import QualityVerdict, Status
 from bench.sweep import launchers
 from bench.sweep.estimate import Estimates
 from bench.sweep.grid import Point, SweepGrid
@@ -29,7 +29,8 @@ from bench.sweep.grid import Point, SweepGrid
 COLUMNS = ["cell_key", "cell", "status", "status_detail", "row_id", "wall_total_ns",
            "train_wall_ns", "batched_answers", "rss_base_bytes", "rss_peak_delta_bytes",
            "base_rss_peak_delta_bytes", "weights_bytes", "gpu_alloc_delta_bytes",
-           "base_gpu_alloc_delta_bytes", "n_scored", "value_diff_detectable"]  # fmt: skip
+           "base_gpu_alloc_delta_bytes", "n_scored", "value_diff_detectable",
+           "quality_verdict"]  # fmt: skip
 SMALLEST, SMALLEST_JOB = 4, 16
 """Cells of a part of a group, in a worker and in a job of Slurm; in smaller parts hardly less would
 be read than alone."""
@@ -85,7 +86,8 @@ class Plan:
     """`cells` are in the order in which they run. `engine` is the choice of `hydra/launcher`,
     `launcher` its settings; `time` is the time that the request gives the sweep, `events` the file
     for the events. `texts` is the number of texts that show a difference of DETECTABLE_NATS from
-    vanilla, by stored rows of the planned methods, and the cell that needs most; None without rows.
+    vanilla, by stored rows of the planned methods that have no verdict, and the cell that needs
+    most; None without such rows.
     """
 
     cells: tuple[Planned, ...]
@@ -269,7 +271,9 @@ class _Planner:
         found = [
             (math.ceil(row["n_scored"] * (least / DETECTABLE_NATS) ** 2), about(cell)[0])
             for cell, row in self.rows
-            if (least := row["value_diff_detectable"]) and about(cell) in wanted
+            if (least := row["value_diff_detectable"])
+            and about(cell) in wanted
+            and row["quality_verdict"] == QualityVerdict.UNDECIDED
         ]
         return max(found, default=None)
 

@@ -31,7 +31,7 @@ from bench.status import Status
 from bench.sweep import launchers, slurm
 from bench.sweep.log import CellOutcome, EventStream, Note, Record, has_ended, key_figures
 from bench.sweep.plan import Plan, Planned, PlanState
-from bench.units import counted, span
+from bench.units import counted, score_digits, span
 
 MAX_ARRAY = 1000
 """Jobs of one array: one less than Slurm's own default of MaxArraySize."""
@@ -381,7 +381,8 @@ def figures(row: Mapping[str, Any]) -> str:
     """The main figures of a row in one line."""
     parts = []
     if row.get("value") is not None:
-        parts.append(f"{row['metric']} {row['value']:.1f}")
+        digits = score_digits(row["higher_is_better"])
+        parts.append(f"{row['metric']} {row['value']:.{digits}f}")
     if row.get("lat_ratio") is not None:
         parts.append(f"×{row['lat_ratio']:.3f} {row['lat_verdict']} {engine_only(row)}".rstrip())
     if row.get("mem_ratio") is not None:

@@ -298,7 +298,8 @@ def test_a_row_shows_how_many_texts_a_difference_takes(capsys, tmp_path):
     words = ["method=snapkv", "task=perplexity", "model=embedded-llama", "length=512", "n=16",
              "measure=quality", f"results={tmp_path}"]  # fmt: skip
     assert plan(words).texts is None
-    stored(words, tmp_path, n_scored=16, value_diff_detectable=0.04)
+    stored(words, tmp_path, n_scored=16, value_diff_detectable=0.04, quality_verdict="undecided")
+    stored([*words, "n=8"], tmp_path, n_scored=8, value_diff_detectable=2.0)
     assert dispatch(["plan", *words[:-2], f"results={tmp_path}"]) == 0
     assert "of 0.02 nats from vanilla takes 64 texts, by a row of snapkv" in capsys.readouterr().err
 
