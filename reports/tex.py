@@ -123,10 +123,11 @@ def _widths(lines: Sequence[Sequence[str]]) -> list[float]:
 def _columns(widths: Sequence[float], numbers: Collection[int]) -> Markup:
     """The specification of a tabular whose columns grow with the width of the text."""
     sides = ("\\raggedleft" if i in numbers else "\\raggedright" for i in range(len(widths)))
+    shares = (math.floor(1000 * width / TEXT_PT) / 1000 for width in widths)
     return Markup(
         "".join(
-            f">{{{side}\\arraybackslash}}p{{{width / TEXT_PT:.3f}\\textwidth}}"
-            for side, width in zip(sides, widths, strict=True)
+            f">{{{side}\\arraybackslash}}p{{{share}\\textwidth}}"
+            for side, share in zip(sides, shares, strict=True)
         )
     )
 
