@@ -36,7 +36,7 @@ finally:
     peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM:"))
     print(peak.split()[1], file=sys.stderr)
 """
-"""Runs a command, and at the end prints the peak memory of its own process in KiB."""
+"""Runs a command, then prints the peak memory of the command's process in KiB."""
 
 RANK = """
 import sys

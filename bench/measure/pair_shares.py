@@ -50,9 +50,9 @@ class PairCost:
 
 
 def plan_shares(plan: MeasurePlan, cost: PairCost, calls: int) -> list[PairShare]:
-    """The share of each process. There are half as many pairs with the twin as with vanilla; if
-    this leaves too few pairs for several processes, each times one pair with the twin. The number
-    of processes is reduced before the number of pairs falls below that of a decision."""
+    """The share of each process. The twin has half of vanilla's number of pairs; if this leaves too
+    few pairs for several processes, each times one pair with the twin. The number of processes is
+    reduced before the number of pairs falls below that of a decision."""
     most, budget_s = plan.processes, plan.budget_s
     if plan.long_pairs and cost.pair_s > LONG_PAIR_S:
         plan = replace(plan, pairs=min(plan.pairs, plan.long_pairs))

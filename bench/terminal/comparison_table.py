@@ -95,10 +95,10 @@ def figures(difference: Difference) -> tuple[str, str, str, str]:
     return name, shown(difference.a), shown(difference.b), change
 
 
-def show_explanation(a: Row, b: Row, key: Sequence[Any], beside: Sequence[Any], form: str) -> None:
+def show_explanation(a: Row, b: Row, key: Sequence[Any], others: Sequence[Any], form: str) -> None:
     """Differences between two rows as (name, value in A, value in B): `key` those of their keys,
-    `beside` all others."""
-    lines = [(part, *line) for part, rest in (("key", key), ("beside", beside)) for line in rest]
+    and `others`."""
+    lines = [(part, *line) for part, rest in (("key", key), ("beside", others)) for line in rest]
     names = ("part", "name", "row1", "row2")
     records = (dict(zip(names, line, strict=True)) for line in lines)
     same = a["cell_key"] == b["cell_key"]

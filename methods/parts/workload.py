@@ -18,7 +18,7 @@ class Feature(StrEnum):
 class Workload:
     """The model, sizes and mode with which a method is to run; known before anything runs.
     `model_attention` describes the model's attention if it isn't exact; "": it is exact.
-    `key_heads` is the number of key and value heads; None: as many as query heads.
+    `key_heads` is the number of key and value heads; None: the number of query heads.
 
     features   features of the attention in any of its layers
     window_layers  number of layers with a window of any length; if other layers have none, a method

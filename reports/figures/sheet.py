@@ -49,8 +49,8 @@ class Panel:
 
 @dataclass
 class Plot:
-    """Panels, `across` of them side by side at full width (half as many at column width), their
-    shared legend, and small print. `left_out` counts panels that a larger limit would have
+    """Panels, their shared legend, and small print. At full width `across` panels are side by side,
+    at column width half of them. `left_out` counts panels that a larger limit would have
     drawn."""
 
     panels: list[Panel]

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -226,6 +227,14 @@ def client(folder: Path, name: str, text: str) -> None:
     path.chmod(0o755)
 
 
+def clients(folder: Path, monkeypatch: Any, queue: str, *accounts: str) -> None:
+    """A cluster that takes no job, with these lines in its queue and its accounts."""
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    client(folder, "sbatch", "exit 1")
+    client(folder, "squeue", f"echo '{queue}'")
+    client(folder, "sacct", "; ".join(f"echo '{line}'" for line in accounts))
+
+
 def test_the_queue_and_the_accounts_are_read(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     client(tmp_path, "squeue", "echo '7_0|RUNNING|n1|None'; echo '7_1|PENDING||Resources'")
@@ -239,10 +248,7 @@ def test_the_queue_and_the_accounts_are_read(tmp_path, monkeypatch):
 
 
 def test_a_lost_cell_gets_its_row_where_there_is_no_gpu(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    client(tmp_path, "sbatch", "exit 1")
-    client(tmp_path, "squeue", "")
-    client(tmp_path, "sacct", "echo '7_0|OUT_OF_MEMORY|n1|0:125'; echo '7_1|NODE_FAIL|n2|0:0'")
+    clients(tmp_path, monkeypatch, "", "7_0|OUT_OF_MEMORY|n1|0:125", "7_1|NODE_FAIL|n2|0:0")
     asked = plan([*CELL, "launcher=slurm", "device=cuda", "hydra.launcher.gpus_per_node=1",
                   "method=vanilla,vcc", f"results={tmp_path / 'rows'}"])  # fmt: skip
     record = Record.begin(asked, "")
@@ -257,10 +263,7 @@ def test_a_lost_cell_gets_its_row_where_there_is_no_gpu(tmp_path, monkeypatch):
 
 def test_of_a_lost_job_only_the_cell_that_ran_gets_a_row(tmp_path, monkeypatch):
     """The others of its group stay to do; where none had begun, the first gets it."""
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    client(tmp_path, "sbatch", "exit 1")
-    client(tmp_path, "squeue", "")
-    client(tmp_path, "sacct", "echo '7_0|OUT_OF_MEMORY|n1|0:125'; echo '7_1|TIMEOUT|n2|0:0'")
+    clients(tmp_path, monkeypatch, "", "7_0|OUT_OF_MEMORY|n1|0:125", "7_1|TIMEOUT|n2|0:0")
     asked = plan([*CELL, "launcher=slurm", "hydra.launcher.mem_gb=2", "method=vanilla,vcc",
                   "length=256,512", f"results={tmp_path / 'rows'}"])  # fmt: skip
     record = Record.begin(asked, "")
@@ -276,10 +279,8 @@ def test_of_a_lost_job_only_the_cell_that_ran_gets_a_row(tmp_path, monkeypatch):
 
 
 def test_jobs_that_die_after_ctrl_c_become_rows_when_somebody_asks(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    client(tmp_path, "sbatch", "exit 1")
-    client(tmp_path, "squeue", "echo '7_1|RUNNING|n1|None'")
-    client(tmp_path, "sacct", "echo '7_0|OUT_OF_MEMORY|n1|0:125'; echo '7_1|RUNNING|n1|0:0'")
+    queue = "7_1|RUNNING|n1|None"
+    clients(tmp_path, monkeypatch, queue, "7_0|OUT_OF_MEMORY|n1|0:125", "7_1|RUNNING|n1|0:0")
     rows = tmp_path / "rows"
     words = [*CELL, "launcher=slurm", "hydra.launcher.mem_gb=2", "method=vanilla,vcc"]
     record = Record.begin(plan([*words, f"results={rows}"]), "")
