@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tasks.base import CHAT, Data, DataError, Row
+from tasks.base import CHAT, PLAIN, Data, DataError, Encoded, Row, Tokenizer
 from tasks.loading import json_text, prompts, records
 from tasks.loading.reader import Reader
 from tasks.metrics.retrieval import References
@@ -18,15 +18,26 @@ NUMBER = re.compile(r"(\d+)needle")
 
 
 @dataclass(frozen=True)
+class Conversation(prompts.Prompt):
+    """A transcript, and its messages as (role, content); the last one is the question."""
+
+    messages: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
 class Mrcr(Reader):
     """Official rows: {prompt: a JSON list of messages, answer, random_string_to_prepend,
     n_needles}. `needles` selects the files with this number of similar requests, such as
-    8needle_0.parquet; None takes all. The official figures are means for each number."""
+    8needle_0.parquet; None takes all. The official figures are means for each number.
+
+    A chat template gets the messages as turns, as OpenAI's script sends them; a base model and an
+    encoder–decoder read a transcript."""
 
     default_split: str = "test"
     needles: int | None = None
 
     has_embedded: ClassVar = False
+    can_chat: ClassVar = True
 
     def parts(self, data: Data, split: str, length: int) -> list[tuple[Path, str]]:
         found = super().parts(data, split, length)
@@ -44,27 +55,46 @@ class Mrcr(Reader):
         return kept
 
     def parse(self, record: dict[str, Any], where: str, split: str, at: int) -> Row:
-        turns = _turns(records.text(record, "prompt", where), where)
+        messages = _messages(records.text(record, "prompt", where), where)
+        turns = [f"{role}: {content}" for role, content in messages]
         start, answer = (records.text(record, name, where) for name in (START, "answer"))
         if not answer.startswith(start):
             raise DataError(f"{where}: column 'answer' holds {answer!r:.40}, expected {start}…")
         number = records.spelled(record.get("n_needles", ""), "n_needles", where)
-        return prompts.Prompt(
+        return Conversation(
             id=f"{number}needle-{at:04d}" if number else f"{at:04d}",
             query=f"\n\n{turns[-1]}",
             document="\n\n".join(turns[:-1]),
             references=References((answer,), labels=(start,)),
             ending="\n\nassistant:",
+            messages=tuple(messages),
         )
 
-    def prompt_of(self, row: Row) -> prompts.Prompt:
-        """In a chat the transcript is one turn, and its last line the assistant's header."""
-        prompt = super().prompt_of(row)
-        return replace(prompt, ending="") if self.decoder == CHAT else prompt
+    def encode(self, row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
+        """In a chat, a prompt that is too long loses the end of the messages before the question;
+        their removed characters are not known, since the template's text is between them."""
+        if self.decoder != CHAT or not isinstance(row, Conversation):
+            return super().encode(row, tokenizer, length)
+        rendered = replace(self, decoder=PLAIN).encode(_in_turns(row, tokenizer), tokenizer, length)
+        return replace(rendered, removed=None)
 
 
-def _turns(prompt: str, where: str) -> list[str]:
-    """The messages of a conversation as lines of a transcript; the last one is the question."""
+def _in_turns(row: Conversation, tokenizer: Tokenizer) -> prompts.Prompt:
+    """The messages in the tokenizer's chat template, up to the header of the answer."""
+    turns = [{"role": role, "content": content} for role, content in row.messages]
+    question = row.messages[-1][1]
+    try:
+        text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+    except Exception as error:  # a template may raise any exception
+        raise DataError(f"the chat template fails: {' '.join(str(error).split())}") from error
+    before, found, after = text.rpartition(question)
+    if not found:
+        raise DataError("the chat template leaves out or changes the text of the last message")
+    return replace(row, query=question, document=before, ending=after)
+
+
+def _messages(prompt: str, where: str) -> list[tuple[str, str]]:
+    """The messages of a conversation; the last one is the question."""
     try:
         found = json_text.value(prompt.encode(), f"{where}: column 'prompt'")
         messages = [(one["role"], one["content"]) for one in found]
@@ -77,4 +107,4 @@ def _turns(prompt: str, where: str) -> list[str]:
         )
     if messages[-1][0] != "user":
         raise DataError(f"{where}: the last message is of {messages[-1][0]}, expected user")
-    return [f"{role}: {content}" for role, content in messages]
+    return messages

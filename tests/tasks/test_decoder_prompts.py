@@ -3,6 +3,7 @@ and chat templates."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -165,6 +166,26 @@ def test_a_later_question_is_a_further_turn():
     asked = tokens.decode(prompts.question(row, tokens, CHAT))
     assert asked == f"{END}\n{USER}And where?{ASSISTANT} It is"
     assert tokens.decode(prompts.question(row, tokens, PLAIN)) == "And where? It is"
+
+
+def test_the_messages_of_a_conversation_are_turns():
+    tokens, form = TOKENIZERS["chat"]
+    task = task_of("mrcr", form)
+    asked = ("Write a poem.", "Roses are red. " * 40, "Repeat the first, after x1.")
+    turns = [
+        {"role": role, "content": text}
+        for role, text in zip(("user", "assistant", "user"), asked, strict=True)
+    ]
+    record = {"prompt": json.dumps(turns), "answer": "x1Roses", "random_string_to_prepend": "x1"}
+    row = task.parse(record, "", "test", 0)
+    expected = tokens.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
+    whole = task.encode(row, tokens, 4096)
+    assert list(whole.ids) == expected
+    assert tokens.decode([i for i, vip in zip(whole.ids, whole.vip, strict=True) if vip]) == asked[2]
+    shorter = task.encode(row, tokens, task.max_new_tokens + 100)
+    text = tokens.decode(shorter.ids)
+    assert len(shorter.ids) <= 100 and shorter.removed is None
+    assert text.startswith(SYSTEM + USER + asked[0]) and text.endswith(asked[2] + ASSISTANT)
 
 
 # --- official texts -----------------------------------------------------------------------------
