@@ -181,7 +181,8 @@ def test_the_messages_of_a_conversation_are_turns():
     expected = tokens.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
     whole = task.encode(row, tokens, 4096)
     assert list(whole.ids) == expected
-    assert tokens.decode([i for i, vip in zip(whole.ids, whole.vip, strict=True) if vip]) == asked[2]
+    vip = [i for i, is_vip in zip(whole.ids, whole.vip, strict=True) if is_vip]
+    assert tokens.decode(vip) == asked[2]
     shorter = task.encode(row, tokens, task.max_new_tokens + 100)
     text = tokens.decode(shorter.ids)
     assert len(shorter.ids) <= 100 and shorter.removed is None
