@@ -13,7 +13,8 @@ budgets and ε = 0.01 is the entry of kvpress's leaderboard.
 
 CriticalKV (Feng et al., arXiv 2502.03805), `critical`: half of what a head keeps is chosen by
 score, the rest by (score + 0.0001) · ‖W v‖₁, W the part of the output projection that reads the
-head's value v; averaged over the query heads of a KV head. Counts are Ada-KV's.
+head's value v; averaged over the query heads of a KV head. A score is here the mean over the
+window, as in kvpress, to which its authors gave the code. Counts are Ada-KV's.
 
 Differs from the official code (FFY0/AdaKV, MIT):
 - It repeats keys and values for each query head unless `gqa_support` is set, with which it suggests
@@ -21,8 +22,9 @@ Differs from the official code (FFY0/AdaKV, MIT):
 - `normalize` is an option of the official code, not of the paper: in the common ranking, a head's
   scores are multiplied by its share of the score that lies in its own best B.
 - It runs one row at a time and copies the flat cache at each step; here storage grows in blocks.
-kvpress (NVIDIA) guarantees each head its own best 20 % instead, and masks the dropped entries: it
-frees no memory.
+kvpress (NVIDIA, Apache-2.0) guarantees each head its own best 20 % instead, counts the window in
+CriticalKV's first half, and masks the dropped entries: it frees no memory. Where no head needs its
+20 %, Ada-KV with α = 0 and kvpress's window and pool gives its logits up to rounding.
 """
 
 from __future__ import annotations
@@ -100,7 +102,8 @@ class AdaKV(ObservationWindow):
                 if bool((scores < 0).any()):
                     raise Unsupported(NEGATIVE)
                 first = best(scores, counts // 2)
-                effect = (scores + EPSILON) * _projected_length(value[:, :, free], call)
+                weights = scores if self.scorer else scores / self.window
+                effect = (weights + EPSILON) * _projected_length(value[:, :, free], call)
                 scores = effect.masked_fill(first, torch.inf)
             kept[:, :, free] = best(scores, counts)
         return Choice.of(kept)

@@ -88,13 +88,28 @@ def test_equals_its_twin(alpha, critical):
         own = scores[head].clone()
         if critical:
             first = scores[head].topk(count // 2).indices
-            own = (own + 1e-4) * effects[head]
+            own = (own / window + 1e-4) * effects[head]
             own[first] += 1e6
         found = own[held[:count]].sort(descending=True).values
         torch.testing.assert_close(found, own.topk(count).values)  # a maximum has ties
         for one in (2 * head, 2 * head + 1):
             weight = weights(query[0, one, n - 1], key[0, head], held)
             torch.testing.assert_close(outputs[0, one, n - 1], weight @ value[0, head, held])
+
+
+def test_the_epsilon_of_critical_is_added_to_a_mean_over_the_window():
+    """Two tokens with mean weights 0 and 0.0003, and values of lengths 10 and 1: (0 + ε) · 10 is
+    more than (0.0003 + ε) · 1, but less than (4 · 0.0003 + ε) · 1."""
+    own = [[0, 0, *(float(i == j) for j in range(4))] for i in range(4)]
+    query, key = one_hot([1], [0, 1], *([0, 3e-4, *row[2:]] for row in own))
+    value = torch.zeros(1, 1, 6, 6, dtype=torch.float64)
+    value[0, 0, :2, 0] = torch.tensor([10.0, 1.0])
+    attention = SimpleNamespace(o_proj=SimpleNamespace(weight=torch.eye(6, dtype=torch.float64)))
+    call = call_of(6, scale=1.0, module=ModuleCall(None, attention, torch.empty(0), {}))
+    for critical, kept in ((False, 1), (True, 0)):
+        method = AdaKV(5, 4, 1, "max", 0.0, critical=critical)
+        choice = method.choice(0, (query, key, value), call, workload(6, layers=1))
+        assert choice.kept[0, 0].nonzero()[:, 0].tolist() == [kept, 2, 3, 4, 5]
 
 
 def test_with_all_of_the_budget_guaranteed_it_is_snapkv():
