@@ -141,34 +141,42 @@ def own_results(request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("monkeypatch").chdir(folders.mktemp("checkout"))
 
 
-@pytest.fixture(scope="session")
-def tiny_t5(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint folder as a user would have one: 2+2 layers of size 32, random weights."""
-    import torch
+def word_tokenizer(text: list[str], special: str = "<pad> </s> <unk>", single: str = "$A </s>"):
+    """A tokenizer of the words and marks of a text, with special tokens, that adds those of
+    `single`."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
-    from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+    from transformers import PreTrainedTokenizerFast
 
-    from tasks.generators import stories
-
-    folder = tmp_path_factory.mktemp("tiny-t5")
     tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Whitespace(), pre_tokenizers.Punctuation()]
     )
-    text = [stories.story("train", i, 2048).text for i in range(4)]
-    trainer = trainers.WordLevelTrainer(
-        special_tokens=["<pad>", "</s>", "<unk>"], show_progress=False
-    )
+    tokens = special.split()
+    trainer = trainers.WordLevelTrainer(special_tokens=tokens, show_progress=False)
     tokenizer.train_from_iterator(text, trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="$A </s>", special_tokens=[("</s>", 1)]
+        single=single,
+        special_tokens=[(one, i) for i, one in enumerate(tokens) if one in single.split()],
     )
-    PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
-    ).save_pretrained(folder)
+    )
+
+
+@pytest.fixture(scope="session")
+def tiny_t5(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint folder as a user would have one: 2+2 layers of size 32, random weights."""
+    import torch
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    from tasks.generators import stories
+
+    folder = tmp_path_factory.mktemp("tiny-t5")
+    tokenizer = word_tokenizer([stories.story("train", i, 2048).text for i in range(4)])
+    tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
     config = T5Config(
-        vocab_size=tokenizer.get_vocab_size(),
+        vocab_size=len(tokenizer),
         d_model=32,
         d_kv=8,
         d_ff=64,

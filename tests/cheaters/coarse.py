@@ -1,7 +1,5 @@
 """Computes its attention in a lower precision than the cell's."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

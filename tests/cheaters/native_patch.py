@@ -1,7 +1,5 @@
 """Replaces a function of Python's C modules for all references to it, even earlier ones."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from typing import Any
@@ -9,30 +7,20 @@ from typing import Any
 CALLED = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.py_object)
 CALLBACK = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
 """The argument of a function without arguments is no object."""
-_originals: dict[int, int] = {}
-"""Address of the pointer to a replaced function → what it was."""
 _callbacks: list[Any] = []
 """Kept, as one may be running when it is no longer in place."""
 
 
 def replace(builtin: Any, function: Callable[[], Any]) -> None:
     """`builtin` takes at most one argument, which `function` doesn't get."""
-    pointer = _pointer(builtin)
-    _originals.setdefault(ctypes.addressof(pointer), pointer.value or 0)
     _callbacks.append(CALLBACK(lambda module, argument: function()))
-    pointer.value = ctypes.cast(_callbacks[-1], ctypes.c_void_p).value
+    _pointer(builtin).value = ctypes.cast(_callbacks[-1], ctypes.c_void_p).value
 
 
 def original(builtin: Any) -> Callable[..., Any]:
     """The original function, of at most one argument, even if it is replaced later."""
     function = CALLED(_pointer(builtin).value or 0)
     return lambda argument=None: function(builtin.__self__, argument)
-
-
-def restore() -> None:
-    while _originals:
-        address, value = _originals.popitem()
-        ctypes.c_void_p.from_address(address).value = value
 
 
 def _pointer(builtin: Any) -> ctypes.c_void_p:

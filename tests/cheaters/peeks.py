@@ -4,8 +4,6 @@ rows     in the rows that a caller holds
 objects  in every row among the objects of the process
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 from collections.abc import Sequence

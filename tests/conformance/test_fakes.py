@@ -1,7 +1,5 @@
 """Methods that break the contract, each in its own way: `bench check` names it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field, replace
 

@@ -1,7 +1,5 @@
 """Every method of the configuration, a plugin's too, in every family."""
 
-from __future__ import annotations
-
 import re
 import sys
 

@@ -1,7 +1,5 @@
 """The checks of a GPU, on the processor and on a stand-in for a GPU (tests/emulated_cuda.py)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest
@@ -88,8 +86,7 @@ def test_an_output_may_lie_in_memory_by_tokens(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "family"),
-    [("vcc", "t5"), ("fourier", "lra"), ("quest", "decoder")],
+    ("name", "family"), [("vcc", "t5"), ("fourier", "lra"), ("quest", "decoder")]
 )
 def test_methods_keep_their_tensors_together(quick, name, family):
     method = plugins.build(plugins.conf("method", name))

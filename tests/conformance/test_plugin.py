@@ -1,7 +1,5 @@
 """A third-party package adds a method and a model family without a change in this project."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -13,7 +11,6 @@ import pytest
 from bench.cli.inspect_commands import new_method
 from bench.conformance import check, families
 from bench.conformance.__main__ import main as check_command
-from bench.errors import RequestError
 from bench.request import plugins
 from tests.conftest import ROOT
 
@@ -135,11 +132,3 @@ def test_a_new_method_passes_as_it_stands():
     method = module.SlidingWindow()
     for name, family in families().items():
         assert check(method, family.tiny(method)) == [], name
-
-
-@pytest.mark.parametrize(
-    ("name", "words"), [("2fast", "lower-case"), ("Fast", "lower-case"), ("vcc", "already")]
-)
-def test_a_name_that_cannot_be_is_refused(name, words):
-    with pytest.raises(RequestError, match=words):
-        new_method(name)

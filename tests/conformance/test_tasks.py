@@ -1,43 +1,22 @@
 """Every task of the configuration, a plugin's too, keeps the contract of tasks/base.py."""
 
-from __future__ import annotations
-
 import pytest
 
 from bench.request import plugins
 from tasks.check import check
+from tests.conftest import word_tokenizer
 
 NAMES = sorted(plugins.available("task"))
 
 
-def whole_words(start: str | None, end: str | None):
-    """A tokenizer of whole words and marks that adds `start` and `end`, as T5 and Llama do."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    from tasks.generators import stories
-
-    tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Whitespace(), pre_tokenizers.Punctuation()]
-    )
-    special = ["<pad>", "</s>", "<unk>", "<s>"]
-    text = [stories.story("train", 0, 2048).text, "a b c d e f 0 1 2 3 4 5 6 7 8 9 , . < > % ( )"]
-    tokenizer.train_from_iterator(
-        text, trainers.WordLevelTrainer(special_tokens=special, show_progress=False)
-    )
-    around = f"{start + ' ' if start else ''}$A{' ' + end if end else ''}"
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=around, special_tokens=[(one, special.index(one)) for one in (start, end) if one]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
-    )
-
-
 @pytest.fixture(scope="module")
 def tokenizers():
-    return {"t5": whole_words(None, "</s>"), "llama": whole_words("<s>", None)}
+    """Tokenizers that add tokens as those of T5 and Llama do."""
+    from tasks.generators import stories
+
+    text = [stories.story("train", 0, 2048).text, "a b c d e f 0 1 2 3 4 5 6 7 8 9 , . < > % ( )"]
+    special, added = "<pad> </s> <unk> <s>", {"t5": "$A </s>", "llama": "<s> $A"}
+    return {name: word_tokenizer(text, special, single) for name, single in added.items()}
 
 
 def cases():

@@ -1,7 +1,5 @@
 """New models of recipes, before any training."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from omegaconf import OmegaConf

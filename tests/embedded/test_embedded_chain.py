@@ -1,7 +1,5 @@
 """`make embedded` on small recipes: the models that it trains, skips, and starts from."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The embedded Llama: its initial weights, its training, and the answers of the shipped model."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from omegaconf import OmegaConf

@@ -1,7 +1,5 @@
 """The T5's two sets of weights for VCC: with a supervised choice of blocks, and the paper's way."""
 
-from __future__ import annotations
-
 import pytest
 
 import bench

@@ -14,7 +14,6 @@ from bench.models import stored
 from bench.models.base import Spec
 from bench.models.checkpoints import load_tokenizer
 from bench.models.decoder import DecoderFamily
-from bench.request.compose import compose
 from methods.base import SequenceInfo
 from methods.vanilla import Vanilla
 
@@ -134,20 +133,6 @@ def test_a_row_compares_an_engine_with_vanilla(folder, tmp_path):
     assert row["lat_samples_ns"] and row["lat_base_samples_ns"] and row["tpot_ratio"] > 0
     assert row["whole_peak_ratio"] == row["whole_peak_bytes"] / row["base_whole_peak_bytes"]
     assert row["value"] is not None and row.get("kv_bytes_held") is None
-
-
-@pytest.mark.parametrize(
-    ("words", "wrong"),
-    [
-        (["engine=snapkv"], "unknown engine 'snapkv'"),
-        (["engine=llama_cpp", "engine.cash=f16"], "unknown parameter of llama_cpp 'cash'"),
-        (["engine=llama_cpp", "engine.cache=f17"], "f17"),
-        (["engine=llama_cpp", "base_url=http://a/v1"], "base_url"),
-    ],
-)
-def test_wrong_words_are_refused(words, wrong):
-    with pytest.raises(RequestError, match=wrong):
-        compose(words)
 
 
 def test_a_row_compares_two_servers(folder, start, tmp_path):

@@ -1,21 +1,11 @@
 """Methods as `attn_implementation` in models that transformers runs: as the harness runs them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
 import pytest
 import torch
-from transformers import (
-    AutoModel,
-    AutoModelForCausalLM,
-    AutoModelForSeq2SeqLM,
-    DistilBertConfig,
-    GenerationConfig,
-    StaticCache,
-    T5Config,
-)
+import transformers
 
 import longctx_bench
 from bench.errors import RequestError
@@ -28,7 +18,7 @@ from tests.conftest import ROOT
 from tests.models.decoders import tiny
 from tests.models.test_decoders import NEW, N, close, prompts
 
-GREEDY = GenerationConfig(max_new_tokens=NEW, do_sample=False, pad_token_id=2)
+GREEDY = transformers.GenerationConfig(max_new_tokens=NEW, do_sample=False, pad_token_id=2)
 SMALL = {
     "iceformer": {"k": 4, "kernel": "torch"},
     "vertical_slash": {"vertical": 1, "slash": 2, "first_columns": 1, "near_diagonals": 1,
@@ -43,7 +33,7 @@ def usable():
     return longctx_bench.register(**SMALL)
 
 
-def loaded(family, folder, implementation, auto=AutoModelForCausalLM):
+def loaded(family, folder, implementation, auto=transformers.AutoModelForCausalLM):
     """The family's model as a user loads it."""
     family.model.save_pretrained(folder)
     return auto.from_pretrained(folder, attn_implementation=implementation).eval()
@@ -90,7 +80,7 @@ def test_an_encoder_reads_as_in_the_harness(kind, name, tmp_path):
     ids, valid = ids.flip(1), sequence.valid.flip(1)  # padding on the right
     ids = ids.masked_fill(~valid, family.model.config.pad_token_id or 0)
     expected = family.encode(ids, SequenceInfo(valid=valid))
-    model = loaded(family, tmp_path, f"longctx:{name}", AutoModel)
+    model = loaded(family, tmp_path, f"longctx:{name}", transformers.AutoModel)
     encoder = model.get_encoder() if model.config.is_encoder_decoder else model
     close(encoder(ids, attention_mask=valid.long()).last_hidden_state[valid], expected[valid])
 
@@ -101,7 +91,7 @@ def test_a_decoder_beside_an_encoder_is_exact(tmp_path):
     ids, sequence = prompts()
     ids, valid = ids.flip(1), sequence.valid.flip(1)
     expected = family.generate_ids(ids, SequenceInfo(valid=valid), NEW)
-    model = loaded(family, tmp_path, "longctx:bigbird", AutoModelForSeq2SeqLM)
+    model = loaded(family, tmp_path, "longctx:bigbird", transformers.AutoModelForSeq2SeqLM)
     mask = valid.long()
     assert torch.equal(
         model.generate(ids, attention_mask=mask, max_new_tokens=NEW, num_beams=1), expected
@@ -137,15 +127,17 @@ def test_what_cannot_be_used_says_why(usable):
     assert "no mask of another shape" in of("vanilla", attention_mask=torch.ones(2, 1, N, N))
     packed = torch.arange(N).expand(2, N) % 7
     assert "more than causal" in of("vanilla", position_ids=packed, use_cache=False)
-    static = StaticCache(config=family.model.config, max_cache_len=64)
+    static = transformers.StaticCache(config=family.model.config, max_cache_len=64)
     assert "DynamicCache" in of("vanilla", past_key_values=static)
 
 
 def test_other_models_say_why():
     sizes = {"dim": 16, "n_heads": 4, "n_layers": 1, "hidden_dim": 16, "vocab_size": 64}
-    one = AutoModel.from_config(DistilBertConfig(**sizes), attn_implementation="longctx:bigbird")
+    config = transformers.DistilBertConfig(**sizes)
+    one = transformers.AutoModel.from_config(config, attn_implementation="longctx:bigbird")
     assert "which layer they are" in reason(one)
-    t5 = AutoModel.from_config(T5Config(d_model=16, d_kv=4, num_heads=4, num_layers=1))
+    config = transformers.T5Config(d_model=16, d_kv=4, num_heads=4, num_layers=1)
+    t5 = transformers.AutoModel.from_config(config)
     t5.set_attn_implementation("longctx:bigbird")
     assert "position_bias" in reason(t5, decoder_input_ids=torch.ones(2, 1, dtype=torch.long))
 

@@ -1,7 +1,5 @@
 """Methods' KV caches in `generate`: the harness's own answers, and the bytes that it weighs."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from transformers import DynamicCache, GenerationConfig

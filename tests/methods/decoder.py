@@ -4,8 +4,7 @@ over them, and dense attention to chosen entries."""
 import torch
 
 from methods.base import AttentionCall, SequenceInfo, Workload
-
-HEADS, KEY_HEADS, SIZE, SCALE = 4, 2, 8, 0.4
+from tests.methods.sizes import HEADS, KEY_HEADS, PROMPT, SCALE, SIZE, VALID, N
 
 
 def workload(length=64, batch=1, layers=2, key_heads=KEY_HEADS):
@@ -49,6 +48,27 @@ def decoded(method, query, key, value, prompt, chunk=1, work=None, **call):
 def weights(query, key, entries):
     """Softmax weights [m] of one query [d] on the entries, indices into key [n, d]."""
     return (key[entries] @ query * SCALE).softmax(0)
+
+
+def check_reads(outputs, query, key, value, at, head, entries):
+    """Checks that token `at` of the first row reads exactly these entries of a KV head."""
+    for one in (2 * head, 2 * head + 1):
+        weight = weights(query[0, one, at], key[0, head], entries)
+        torch.testing.assert_close(outputs[0, one, at], weight @ value[0, head, entries])
+
+
+def check_rows(method, chunk=1, own_chunk=None, work=None):
+    """Checks that rows of a batch whose padding is noise decode as if alone: `chunk` tokens at a
+    time, and `own_chunk` alone. Returns the caches, of the batch and of each row."""
+    qkv, own = inputs(N, 3), []
+    cache, outputs = decoded(method, *qkv, PROMPT, chunk, work, valid=VALID)
+    for row, valid in enumerate(VALID):
+        alone = [x[row : row + 1, :, valid] for x in qkv]
+        prompt = int(valid[:PROMPT].sum())
+        one, expected = decoded(method, *alone, prompt, own_chunk or chunk, work)
+        torch.testing.assert_close(outputs[row : row + 1, :, valid], expected)
+        own.append(one)
+    return cache, own
 
 
 def one_hot(*rows):

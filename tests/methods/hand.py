@@ -4,7 +4,6 @@ import torch
 
 from methods.base import AttentionCall, SequenceInfo
 from tests.methods import input_a
-from tests.methods.slope import Slope
 
 
 def heads(*numbers):
@@ -42,7 +41,8 @@ def padded(n):
 def row_by_row(twin, query, key, value, call):
     """The output of `twin`, which has no padding, for each row's valid tokens; zeros elsewhere."""
     sequence, output = call.sequence, torch.zeros_like(query)
-    for row, valid in enumerate(sequence.valid):
+    everything = torch.ones(len(query), query.shape[2], dtype=torch.bool)
+    for row, valid in enumerate(everything if sequence.valid is None else sequence.valid):
         counts = sequence.log_multiplicity
         own = SequenceInfo(
             positions=valid.nonzero()[:, 0][None],
@@ -69,13 +69,34 @@ def check_rows(method, twin, n, rows=3, counted=True, layer=1, bias=None, zeros=
     torch.testing.assert_close(output, row_by_row(twin, *parts, call))
 
 
+class Slope:
+    """A bias that grows with distance, differently on each side, with one trainable slope a head;
+    it counts the numbers that it returns."""
+
+    def __init__(self, slopes):
+        self.slopes = slopes
+        self.largest = 0
+
+    def __call__(self, query_positions, key_positions):
+        distance = key_positions[:, None, None, :] - query_positions[:, None, :, None]
+        self.largest = max(self.largest, distance[0, 0].numel())
+        return self.of(distance, self.slopes[:, None, None])
+
+    def diagonals(self, n):
+        return self.of(torch.arange(1 - n, n), self.slopes[:, None])
+
+    def of(self, distance, slopes):
+        return -slopes * torch.where(distance > 0, 2 * distance, -distance)
+
+
 def slope():
     """A position bias of two heads."""
     return Slope(torch.tensor([0.1, 0.3], dtype=torch.float64))
 
 
 def masked(query, key, value, call, seen):
-    """Dense attention to the pairs `seen` [n, n], with the call's bias and multiplicities."""
+    """Dense attention to the pairs `seen` [n, n], or to each as often as it says, with the call's
+    bias and multiplicities."""
     scores = query @ key.mT * call.scale
     if call.bias is not None:
         positions = call.sequence.positions
@@ -84,4 +105,4 @@ def masked(query, key, value, call, seen):
         scores = scores + call.bias(positions, positions)
     if call.sequence.log_multiplicity is not None:
         scores = scores + call.sequence.log_multiplicity[:, None, None]
-    return scores.masked_fill(~seen, -torch.inf).softmax(-1) @ value
+    return (scores + seen.to(scores.dtype).log()).softmax(-1) @ value

@@ -7,7 +7,7 @@ import torch
 
 from methods.base import AttentionCall, SequenceInfo
 from methods.iceformer.iceformer import Search
-from tests.methods.slope import Slope
+from tests.methods.hand import Slope
 
 HEADS, SIZE = 2, 32
 KERNELS = ["torch", "native"]  # without a native kernel both are torch

@@ -9,14 +9,8 @@ from methods.iceformer.inputs import inputs_by_row
 
 native = pytest.mark.skipif(kernels.available() is not None, reason=f"{kernels.available()}")
 SIZES = [
-    (1, 1, 8),
-    (2, 63, 16),
-    (1, 64, 64),
-    (2, 131, 24),
-    (1, 257, 48),
-    (1, 300, 80),
-    (1, 97, 128),
-]
+    (1, 1, 8), (2, 63, 16), (1, 64, 64), (2, 131, 24), (1, 257, 48), (1, 300, 80), (1, 97, 128),
+]  # fmt: skip
 TOLERANCE = {"float32": 1e-6, "bfloat16": 1e-2}
 
 
@@ -87,9 +81,8 @@ def check_best_keys(search, query, key, value, call, step=1, **fields):
     for kernel in ("native", "torch"):
         output, ids = select(search, kernel, every_query, key, value, call, step, **fields)
         sorted_ids = ids.sort(-1).values
-        assert not (
-            (sorted_ids[..., 1:] == sorted_ids[..., :-1]) & (sorted_ids[..., 1:] >= 0)
-        ).any()
+        twice = sorted_ids[..., 1:] == sorted_ids[..., :-1]
+        assert not (twice & (sorted_ids[..., 1:] >= 0)).any()
         chosen = scores.gather(-1, ids.clamp(min=0)).masked_fill(ids < 0, -torch.inf)
         weights = torch.zeros_like(scores).scatter_add(-1, ids.clamp(min=0), chosen.softmax(-1))
         expected = weights @ value.double()

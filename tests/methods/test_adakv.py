@@ -12,16 +12,7 @@ from methods.h2o import H2O
 from methods.knorm import KNorm
 from methods.snapkv import SnapKV
 from methods.xattention import XAttention
-from tests.methods.decoder import (
-    call_of,
-    chosen,
-    decoded,
-    inputs,
-    one_hot,
-    tokens,
-    weights,
-    workload,
-)
+from tests.methods.decoder import call_of, check_reads, chosen, decoded, inputs, one_hot, tokens
 from tests.models.decoders import tiny
 
 
@@ -92,9 +83,7 @@ def test_equals_its_twin(alpha, critical):
             own[first] += 1e6
         found = own[held[:count]].sort(descending=True).values
         torch.testing.assert_close(found, own.topk(count).values)  # a maximum has ties
-        for one in (2 * head, 2 * head + 1):
-            weight = weights(query[0, one, n - 1], key[0, head], held)
-            torch.testing.assert_close(outputs[0, one, n - 1], weight @ value[0, head, held])
+        check_reads(outputs, query, key, value, n - 1, head, held)
 
 
 def test_the_epsilon_of_critical_is_added_to_a_mean_over_the_window():
@@ -123,11 +112,7 @@ def test_with_all_of_the_budget_guaranteed_it_is_snapkv():
 
 @pytest.mark.parametrize(
     ("own", "always"),
-    [
-        (H2O(12), range(34, 40)),
-        (KNorm(12), ()),
-        (ExpectedAttention(12, 64), range(4)),
-    ],
+    [(H2O(12), range(34, 40)), (KNorm(12), ()), (ExpectedAttention(12, 64), range(4))],
     ids=lambda x: type(x).__name__,
 )
 def test_with_the_scores_of_another_eviction(own, always):
@@ -182,7 +167,3 @@ def test_critical_reads_the_output_projection_of_a_model():
     family = tiny("gpt_neox", AdaKV(20, 4, critical=True))
     with pytest.raises(Unsupported, match="o_proj"):
         family.prefill(ids, SequenceInfo())
-
-
-def test_a_budget_below_the_window_is_refused():
-    assert AdaKV().unsupported(workload(100)).endswith("it needs at least 33")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from methods.duo_attention import DuoAttention
-from tests.methods.decoder import chosen, decoded, inputs, stored, weights, workload
+from tests.methods.decoder import check_reads, chosen, decoded, inputs, stored, workload
 
 ROLLING = DuoAttention(sinks=2, recent=5)
 
@@ -28,11 +28,10 @@ def test_equals_its_twin(prompt):
         method = replace(method, pattern="1 0; 1 1", share=0.25)
         cache, outputs = decoded(method, query, key, value, prompt, layer=layer)
         for at in range(prompt, n):
-            for one in range(4):
-                near = [i for i in range(at + 1) if i < 2 or i > at - 5]
-                seen = near if heads[one // 2] else range(at + 1)
-                weight = weights(query[0, one, at], key[0, one // 2], seen)
-                torch.testing.assert_close(outputs[0, one, at], weight @ value[0, one // 2, seen])
+            near = [i for i in range(at + 1) if i < 2 or i > at - 5]
+            for head, rolls in enumerate(heads):
+                seen = near if rolls else range(at + 1)
+                check_reads(outputs, query, key, value, at, head, seen)
         held = [sorted(head) for head in chosen(cache, key, layer)[0]]
         rolled = [0, 1, *range(n - 5, n)]
         assert held == [rolled if rolls else [*range(n)] for rolls in heads]

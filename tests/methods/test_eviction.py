@@ -20,25 +20,14 @@ from methods.streaming_llm import StreamingLLM
 from methods.tova import TOVA
 from methods.turboquant import TurboQuant
 from methods.vanilla import Vanilla
-from tests.methods.decoder import (
-    KEY_HEADS,
-    SIZE,
-    call_of,
-    decoded,
-    inputs,
-    stored,
-    tokens,
-    workload,
-)
+from tests.methods.decoder import call_of, check_rows, decoded, inputs, stored, tokens, workload
+from tests.methods.sizes import KEY_HEADS, PROMPT, SIZE, VALID, N
 
 ROLLING = [StreamingLLM(), StreamingLLM(positions="true"), H2O(), TOVA()]
 EVICTING = [SnapKV(), PyramidKV(), KNorm(), ExpectedAttention(), RKV()]
 EVICT = [*EVICTING, *ROLLING]
 QUANTISED = (KIVI, TurboQuant)
 ALL = [*EVICT, KIVI(), TurboQuant()]
-N, PROMPT = 60, 50
-VALID = torch.arange(N) >= torch.tensor([[0], [21], [49]])
-"""Rows of 50, 29 and 1 tokens in the prompt."""
 
 
 class Cached(Vanilla):
@@ -67,17 +56,10 @@ def test_the_prompt_is_read_exactly_and_the_rest_is_not(method):
 @pytest.mark.parametrize("chunk", [1, 4])
 @pytest.mark.parametrize("method", ALL, ids=named)
 def test_a_padded_row_is_as_if_alone(method, chunk):
-    """Its padding is noise; a short row has its own share."""
     method = method.scaled_down()
-    if not isinstance(method, QUANTISED):
+    if not isinstance(method, QUANTISED):  # a share: a short row has its own
         method = replace(method, budget=0.5)
-    qkv = inputs(N, 3)
-    _, outputs = decoded(method, *qkv, PROMPT, chunk, workload(PROMPT, 3), valid=VALID)
-    for row, valid in enumerate(VALID):
-        alone = [x[row : row + 1, :, valid] for x in qkv]
-        prompt = int(valid[:PROMPT].sum())
-        _, expected = decoded(method, *alone, prompt, chunk, workload(PROMPT, 3))
-        torch.testing.assert_close(outputs[row : row + 1, :, valid], expected)
+    check_rows(method, chunk, work=workload(PROMPT, 3))
 
 
 @pytest.mark.parametrize("method", ALL, ids=named)
@@ -138,25 +120,6 @@ def test_bfloat16_scores_are_computed_in_float32(method):
     single, expected = decoded(method.scaled_down(), *(x.float() for x in qkv), PROMPT, **turn)
     assert outputs.dtype == torch.bfloat16 and tokens(half) == tokens(single)
     torch.testing.assert_close(outputs.float(), expected, rtol=0.05, atol=0.05)
-
-
-def test_what_cannot_run_is_one_line():
-    few = workload(100)
-    assert SnapKV(budget=0.25).unsupported(few) == (
-        "budget=0.25 is 25 of 100 tokens in each KV head of a layer; it needs at least 33"
-    )
-    assert StreamingLLM(budget=4).unsupported(few).endswith("at least 5")
-    assert KNorm(budget="0KiB").unsupported(few).startswith("budget=0KiB is 0 of 100 tokens")
-    assert SnapKV(window=101).unsupported(few) == (
-        "window=101 is longer than the input of 100 tokens"
-    )
-
-
-def test_a_model_without_rotary_positions_is_refused():
-    fixed = replace(workload(2048), rotatable=False)
-    for method in (StreamingLLM(), ExpectedAttention()):
-        assert "rotary embedding" in method.unsupported(fixed)
-    assert StreamingLLM(positions="true").unsupported(fixed) is None
 
 
 @pytest.mark.parametrize("method", EVICT, ids=named)

@@ -8,7 +8,7 @@ import torch
 from methods.flexprefill import FlexPrefill, distance
 from methods.parts.sparse_prefill import fewest_covering
 from tests.methods.native import native
-from tests.methods.prefill import check_kernels, check_twin
+from tests.methods.prefill import by_token, check_kernels, check_twin
 
 SMALL = FlexPrefill(gamma=0.6, tau=0.18, block=8, min_budget=16)
 
@@ -60,8 +60,7 @@ def test_equals_its_twin(tau):
             return torch.ones(len(key), len(key)).tril() > 0
         blocks, aware = blocks_of(method, query, key, scale)
         kinds.add(aware)
-        tokens = blocks.repeat_interleave(8, 0).repeat_interleave(8, 1)
-        return tokens[: len(key), : len(key)].tril()
+        return by_token(blocks, len(key))
 
     check_twin(method, seen, lengths=(1, 16, 53, 96))
     assert kinds == {0.0: {False}, 0.18: {False, True}, 1.0: {True}}[tau]

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch.nn.functional import layer_norm
 
-from methods.base import AttentionCall, Method, SequenceInfo, Unsupported, Workload
+from methods.base import AttentionCall, Method, SequenceInfo, Unsupported
 from methods.fourier import dct as transform
 from methods.fourier.dct import dct, idct, resample
 from methods.fourier.filter import SpectralFilter
 from methods.fourier.fourier import Fourier
 from methods.parts.attention import exact_attention
-from tests.methods.slope import Slope
+from tests.methods.hand import Slope
 
 D, HEADS = 6, 2
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
@@ -105,11 +105,14 @@ def twin(method, layers, hidden, places=None):
     return up @ hidden + (total if method.global_residual else 0)
 
 
-@pytest.mark.parametrize("by_matrix", [True, False], ids=["matrix", "fft"])
-@pytest.mark.parametrize("n", LENGTHS)
-def test_dct_is_its_matrix_and_scipys(n, by_matrix, monkeypatch):
-    if not by_matrix:
+@pytest.fixture(params=["matrix", "fft"])
+def form(request, monkeypatch):
+    if request.param == "fft":
         monkeypatch.setattr(transform, "MATRIX", 0)
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+def test_dct_is_its_matrix_and_scipys(n, form):
     scipy = importlib.util.find_spec("scipy") and importlib.import_module("scipy.fft")
     for columns in (1, 4, 5):
         x = numbers(2, n, columns)
@@ -124,10 +127,7 @@ def test_dct_is_its_matrix_and_scipys(n, by_matrix, monkeypatch):
         torch.testing.assert_close(single.double(), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("by_matrix", [True, False], ids=["matrix", "fft"])
-def test_filter_is_its_matrix(monkeypatch, by_matrix):
-    if not by_matrix:
-        monkeypatch.setattr(transform, "MATRIX", 0)
+def test_filter_is_its_matrix(form):
     for n in LENGTHS:
         x = numbers(2, n, 3)
         assert resample(x, n) is x
@@ -144,10 +144,7 @@ def test_wide_inputs_are_filtered_in_parts(monkeypatch):
     torch.testing.assert_close(resample(x, 4), filter_of(9, 4) @ x, **EXACT)
 
 
-@pytest.mark.parametrize("by_matrix", [True, False], ids=["matrix", "fft"])
-def test_filter_has_its_gradients(monkeypatch, by_matrix):
-    if not by_matrix:
-        monkeypatch.setattr(transform, "MATRIX", 0)
+def test_filter_has_its_gradients(form):
     for n, m in ((7, 3), (4, 4), (3, 8)):
         x = numbers(1, n, 3).requires_grad_()
         assert torch.autograd.gradcheck(lambda x, m=m: resample(x, m), x)
@@ -162,6 +159,9 @@ def test_filter_by_hand():
     torch.testing.assert_close(resample(x, 2)[0, :, 0], two, rtol=0, atol=1e-6)
     assert resample(x, 2).mean().item() * math.sqrt(0.5) == pytest.approx(2.5)
     assert resample(x[:, [0, 2]], 1).item() == pytest.approx(2.828427)
+    method = Fourier(r=0.5, upsample=False, rescale=True)
+    hidden, _ = method.encode_shorter([lambda hidden, sequence: hidden], x, SequenceInfo())
+    assert hidden.flatten().tolist() == pytest.approx([1.3848, 3.6152], abs=1e-4)
 
 
 def test_lengths():
@@ -224,9 +224,6 @@ def test_shorter_states_come_with_what_is_known_of_them():
 
 
 def test_what_cant_be_done_is_said_in_words():
-    shape = Workload(length=64, batch=1, heads=2, head_size=3, layers=2, hidden_size=D)
-    assert Fourier(layers=1).unsupported(shape) is None
-    assert "layers has 2" in Fourier(layers="0,2").unsupported(shape)
     for method, sequence, words in (
         (Fourier(), SequenceInfo(causal=True), "causal"),
         (Fourier(layers=1), SequenceInfo(), "layers has 1"),

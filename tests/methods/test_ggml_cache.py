@@ -1,14 +1,12 @@
 """llama.cpp's KV caches against the gguf package, against dense attention, and by hand."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from methods.ggml_cache import BLOCK, GGMLCache, hadamard, quantised, restored
 from methods.parts.kv_cache import BLOCK as ROOM
 from methods.vanilla import Vanilla
-from tests.methods.decoder import call_of, decoded, inputs, stored, workload
+from tests.methods.decoder import PROMPT, VALID, N, call_of, decoded, inputs, stored, workload
 
 METHODS = [
     GGMLCache(),
@@ -16,9 +14,6 @@ METHODS = [
     GGMLCache("q8_0", "q4_0", hadamard=True),
     GGMLCache("full", "q4_0"),
 ]
-N, PROMPT = 60, 50
-VALID = torch.arange(N) >= torch.tensor([[0], [21], [49]])
-"""Rows of 50, 29 and 1 tokens in the prompt."""
 
 
 def normal(*shape, dtype=torch.float32):
@@ -134,18 +129,3 @@ def test_bfloat16_decodes_in_bfloat16():
     _, expected = decoded(method, *(x.double() for x in half), PROMPT)
     assert outputs.dtype == torch.bfloat16
     assert (outputs.double() - expected).norm() < 0.02 * expected.norm()
-
-
-def test_what_cannot_be_cut_is_refused():
-    odd = replace(workload(), head_size=80)
-    reason = "heads of 80 channels can't be cut into blocks of 32"
-    assert GGMLCache().unsupported(odd) == GGMLCache("full", "q4_0").unsupported(odd) == reason
-    assert GGMLCache("full", "full").unsupported(odd) is None
-    turned = replace(workload(), head_size=96)
-    assert GGMLCache().unsupported(turned) is None
-    assert "power of two of channels; this model's have 96" in GGMLCache(hadamard=True).unsupported(
-        turned
-    )
-    assert GGMLCache(hadamard=True).unsupported(workload()) is None  # heads of 8: one block
-    with pytest.raises(ValueError, match="keys is 'q5_0'; it takes 'q8_0', 'q4_0', 'full'"):
-        GGMLCache(keys="q5_0")

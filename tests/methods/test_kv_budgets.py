@@ -1,9 +1,6 @@
 """Budgets: shares, entries and bytes."""
 
-import pytest
-
 from methods.parts.budget import entries
-from methods.snapkv import SnapKV
 from tests.methods.decoder import workload
 
 
@@ -14,9 +11,3 @@ def test_a_share_entries_and_bytes():
     assert [entries(x, work, 100) for x in (7, 512)] == [7, 512]
     assert [entries(x, work, 100) for x in ("19.2KiB", "1MiB", "0.5GiB")] == [10, 546, 279620]
     assert workload(key_heads=None).bytes_per_entry() == 2 * workload().bytes_per_entry()
-
-
-@pytest.mark.parametrize("budget", [0, 1.5, -2, "64MB", "512", True])
-def test_another_budget_is_refused(budget):
-    with pytest.raises(ValueError, match=r"budget is .*; it takes .*such as '64MiB'"):
-        SnapKV(budget=budget)

@@ -6,7 +6,6 @@ import textwrap
 import pytest
 import torch
 
-from bench.errors import RequestError
 from bench.models.decoder import DecoderFamily
 from bench.request import compose
 from methods import kvpress
@@ -126,8 +125,6 @@ def test_a_request_names_the_press():
     assert request["method"]["press"] == "SnapKVPress"
     assert request["method"]["compression_ratio"] == 0.25
     assert request["method"]["options"] == "window_size=8, pooling=max"
-    with pytest.raises(RequestError, match="press"):
-        compose.compose(["method=vanilla", "press=SnapKVPress"])
 
 
 @pytest.mark.skipif(kvpress.package_folder() is None, reason="kvpress is not installed")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bench.request import plugins
+from longctx_bench.named import built
 from methods import performer
 from methods.base import Unsupported, Workload
 from methods.linear_transformer import LinearTransformer
@@ -33,14 +33,17 @@ def features(method, x, call):
     return (projected - x.square().sum(-1, keepdim=True) / 2).exp() / math.sqrt(method.m)
 
 
+def mean(weights, value, call):
+    """The mean of values by weights [.., n, n], each key counted by its multiplicity."""
+    if call.sequence.log_multiplicity is not None:
+        weights = weights * call.sequence.log_multiplicity.exp()[:, None, None]
+    return weights @ value / weights.sum(-1, keepdim=True)
+
+
 def twin(method):
     def attend(query, key, value, call):
         weights = features(method, query, call) @ features(method, key, call).mT
-        if call.sequence.log_multiplicity is not None:
-            weights = weights * call.sequence.log_multiplicity.exp()[:, None, None]
-        if call.sequence.causal:
-            weights = weights.tril()
-        return weights @ value / weights.sum(-1, keepdim=True)
+        return mean(weights.tril() if call.sequence.causal else weights, value, call)
 
     return attend
 
@@ -88,10 +91,7 @@ def stabilised(method):
             half = x.square().sum(-1, keepdim=True) / 2
             return (along - half - along.amax(over, keepdim=True)).exp() + method.epsilon
 
-        weights = of(query, -1) @ of(key, (-1, -2)).mT
-        if call.sequence.log_multiplicity is not None:
-            weights = weights * call.sequence.log_multiplicity.exp()[:, None, None]
-        return weights @ value / weights.sum(-1, keepdim=True)
+        return mean(of(query, -1) @ of(key, (-1, -2)).mT, value, call)
 
     return attend
 
@@ -114,23 +114,17 @@ def test_epsilon_takes_most_of_the_error_of_random_queries_and_keys():
     assert error(0.0) > error(1e-6) > 1 > error(1e-4)
 
 
-def test_epsilon_is_of_softmax_and_of_encoders():
-    with pytest.raises(ValueError, match="features=softmax"):
-        Performer("relu", None, epsilon=1e-6)
-    method, causal = Performer(epsilon=1e-6), call_of(causal=True)
+def test_epsilon_is_of_encoders():
     with pytest.raises(Unsupported, match="future"):
-        method.attend(*inputs(9), causal)
-    assert "future" in method.unsupported(Workload(9, 1, 2, 6, 1, 12, causal=True))
+        Performer(epsilon=1e-6).attend(*inputs(9), call_of(causal=True))
 
 
 def test_lra_s_setting_is_its_formula():
     """relu(q) + 0.001 and relu(k) + 0.001 only, for any scale."""
     query, key, value = inputs(50)
     weights = (query.relu() + 1e-3) @ (key.relu() + 1e-3).mT
-    expected = weights @ value / weights.sum(-1, keepdim=True)
-    method = plugins.build(plugins.conf("method", "performer_lra"))
-    output = method.attend(query, key, value, call_of())
-    torch.testing.assert_close(output, expected, rtol=1e-13, atol=1e-14)
+    output = built("performer_lra", {}).attend(query, key, value, call_of())
+    torch.testing.assert_close(output, mean(weights, value, call_of()), rtol=1e-13, atol=1e-14)
 
 
 def test_directions_are_orthogonal_within_each_block_and_of_normal_lengths():

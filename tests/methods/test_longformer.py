@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from methods.base import SequenceInfo
+from methods.base import AttentionCall, SequenceInfo
 from methods.longformer.longformer import Longformer
-from tests.methods.hand import slope
+from tests.methods.hand import masked, slope
 from tests.methods.input_a import A, Identity, call, close, drawn, inputs
 
 CAUSAL = SequenceInfo(causal=True)
@@ -13,9 +13,9 @@ CAUSAL = SequenceInfo(causal=True)
 
 def twin(method, local, second, call_):
     """Dense attention under the mask, row by row on valid tokens."""
-    (q, k, v), sequence = local, call_.sequence
-    output, n = torch.zeros_like(q), q.shape[2]
-    for row in range(len(q)):
+    sequence, output = call_.sequence, torch.zeros_like(local[0])
+    for row in range(len(output)):
+        n = output.shape[2]
         valid = torch.ones(n, dtype=torch.bool) if sequence.valid is None else sequence.valid[row]
         kept = valid.nonzero()[:, 0]
         at = torch.arange(len(kept))
@@ -29,16 +29,15 @@ def twin(method, local, second, call_):
             if method.global_tokens == "vip" and sequence.vip is not None:
                 chosen |= sequence.vip[row, kept]
         mask = mask | chosen | chosen[:, None]
-        reads = []
-        for pair in (local, second):
-            q, k, v = (x[row][:, kept] for x in pair)
-            scores = q @ k.mT * call_.scale
-            if call_.bias is not None:
-                scores = scores + call_.bias(kept[None], kept[None])[0]
-            if sequence.log_multiplicity is not None:
-                scores = scores + sequence.log_multiplicity[row, kept]
-            reads.append(scores.masked_fill(~mask, -torch.inf).softmax(-1) @ v)
-        output[row, :, kept] = torch.where(chosen[:, None], reads[1], reads[0])
+        counts = sequence.log_multiplicity
+        counts = None if counts is None else counts[row : row + 1, kept]
+        own = SequenceInfo(kept[None], log_multiplicity=counts)
+        one = AttentionCall(own, call_.scale, 0, call_.bias)
+        read, again = (
+            masked(*(x[row : row + 1, :, kept] for x in parts), one, mask)[0]
+            for parts in (local, second)
+        )
+        output[row, :, kept] = torch.where(chosen[:, None], again, read)
     return output
 
 

@@ -91,12 +91,6 @@ def test_a_key_takes_four_bits_for_each_group_of_channels():
         assert cache.read_bytes - before == 2 * (641 * 64 * 4 + codes + 16 * 64 * 4)
 
 
-def test_heads_that_cannot_be_cut_are_refused():
-    odd = replace(workload(), head_size=6)
-    assert NoMAD(4).unsupported(odd) == "heads of 6 channels can't be cut into groups of 4"
-    assert NoMAD(2).unsupported(odd) is None
-
-
 @native
 @pytest.mark.parametrize("channels", [1, 2, 4])
 @pytest.mark.parametrize(

@@ -4,15 +4,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch.nn.functional import scaled_dot_product_attention
 
 from methods.base import AttentionCall, SequenceInfo
 from methods.oracle_blocks import OracleBlocks
 from methods.vanilla import Vanilla
 from methods.xattention import XAttention
-from tests.methods.hand import heads, padded
+from tests.methods.hand import heads
 from tests.methods.native import native
-from tests.methods.prefill import SCALE, check_kernels, inputs
+from tests.methods.prefill import SCALE, by_token, check_kernels, check_twin, inputs
 
 CALL = AttentionCall(SequenceInfo(causal=True), SCALE, 0)
 SMALL = OracleBlocks(block=8, threshold=0.8)
@@ -42,24 +41,14 @@ def chosen(method, query, key, scale):
     return result
 
 
-@pytest.mark.parametrize("n", [1, 2, 53, 64])
 @pytest.mark.parametrize("method", [SMALL, replace(SMALL, budget=0.4)], ids=str)
-def test_equals_its_twin(method, n):
-    """For a batch with padding: dense attention of each head under its mask, without a forced
-    block."""
-    parts, valid = inputs(n, 3), padded(n)
-    call = AttentionCall(SequenceInfo(valid=valid, causal=True), SCALE, 0)
-    output = replace(method, kernel="torch").attend(*parts, call)
-    for row, kept in enumerate(valid):
-        assert output[row][:, ~kept].eq(0).all()
-        query, key, value = (x[row][:, kept] for x in parts)
-        for head, one in enumerate(query if kept.any() else ()):
-            k, v = key[head // 2], value[head // 2]
-            blocks = chosen(method, one, k, SCALE)
-            tokens = blocks.repeat_interleave(8, 0).repeat_interleave(8, 1)
-            mask = tokens[: len(k), : len(k)].tril()
-            expected = scaled_dot_product_attention(one, k, v, attn_mask=mask, scale=SCALE)
-            torch.testing.assert_close(output[row, head, kept], expected)
+def test_equals_its_twin(method):
+    """Without a forced block."""
+
+    def seen(query, key, scale):
+        return by_token(chosen(method, query, key, scale), len(key))
+
+    check_twin(method, seen, lengths=(1, 2, 53, 64), forced=False)
 
 
 def test_by_hand():

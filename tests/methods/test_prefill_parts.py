@@ -1,7 +1,5 @@
 """A cache whose prompt another method reads: both methods do their part."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -9,7 +7,6 @@ import torch
 
 import bench
 from bench.conformance import check
-from bench.errors import RequestError
 from bench.execution import arms
 from bench.models.decoder import DecoderFamily
 from bench.request import code_hash, plugins
@@ -66,15 +63,3 @@ def test_a_request_names_the_part_and_its_parameters():
     assert replace(cell, method={**cell.method, "prefill": moved}).key == cell.key
     assert Cell.from_json(cell.to_json()) == cell
     assert code_hash.code_sha256(*plugins.targets(cell.method))
-
-
-@pytest.mark.parametrize(("part", "message"), [
-    ("vertical_slas", "unknown method 'vertical_slas'. Did you mean vertical_slash?"),
-    ("h2o", "h2o is not accepted: that is a KV cache itself"),
-    ("{vertical:2}", "it is the name of a method"),
-    ("{name:vertical_slash,vertcal:2}", "unknown parameter of vertical_slash 'vertcal'. Did you"),
-])  # fmt: skip
-def test_a_wrong_part_is_one_line(part, message):
-    with pytest.raises(RequestError, match=message.replace("?", r"\?")) as found:
-        bench.compose(*SNAPKV, f"method.prefill={part}")
-    assert "\n" not in str(found.value)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from methods.quest import Quest
-from tests.methods.decoder import decoded, inputs, weights, workload
+from tests.methods.decoder import decoded, inputs, weights
 from tests.methods.hand import heads
 
 SMALL = Quest(budget=13, page=4, dense_layers=1)
@@ -67,10 +67,3 @@ def test_by_hand(newest, read):
     expected = (0.1 * scores).softmax(0) @ torch.tensor(read).double()
     torch.testing.assert_close(outputs[0, 0, -1, 0], expected)
     assert cache.read_bytes == 8 * (5 * 4 + len(read) * 4)
-
-
-def test_a_model_of_dense_layers_alone_is_refused():
-    assert Quest(budget=64).unsupported(workload(200, layers=3)) is None
-    assert Quest(budget=64, dense_layers=0).unsupported(workload(200, layers=2)) is None
-    reason = Quest(budget=64).unsupported(workload(200, layers=2))
-    assert reason and "none of this model's 2 layers" in reason and "dense_layers=0" in reason

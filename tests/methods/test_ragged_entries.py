@@ -14,16 +14,8 @@ from methods.duo_attention import DuoAttention
 from methods.parts.kv_cache import BLOCK
 from methods.parts.ragged_entries import Choice, RaggedEntries
 from methods.vanilla import Vanilla
-from tests.methods.decoder import (
-    KEY_HEADS,
-    SIZE,
-    call_of,
-    chosen,
-    decoded,
-    inputs,
-    stored,
-    workload,
-)
+from tests.methods.decoder import call_of, check_rows, chosen, decoded, inputs, stored, workload
+from tests.methods.sizes import KEY_HEADS, PROMPT, SIZE, VALID, N
 from tests.models.decoders import tiny
 
 METHODS = [
@@ -32,9 +24,6 @@ METHODS = [
     DuoAttention(),
     DuoAttention(pattern="1 0; 0 1"),
 ]
-N, PROMPT = 60, 50
-VALID = torch.arange(N) >= torch.tensor([[0], [21], [49]])
-"""Rows of 50, 29 and 1 tokens in the prompt."""
 FEATURES = {"softcap": 1.5, "sinks": torch.tensor([0.5, -1, 2, 0])}
 
 
@@ -57,15 +46,10 @@ def test_its_limit_is_exact(method, feature, chunk):
 @pytest.mark.parametrize("chunk", [1, 4])
 @pytest.mark.parametrize("method", METHODS, ids=repr)
 def test_a_padded_row_is_as_if_alone(method, chunk):
-    method, qkv = method.scaled_down(), inputs(N, 3)
+    method = method.scaled_down()
     if isinstance(method, AdaKV):
         method = replace(method, budget=0.5)
-    _, outputs = decoded(method, *qkv, PROMPT, chunk, workload(PROMPT, 3), valid=VALID)
-    for row, valid in enumerate(VALID):
-        alone = [x[row : row + 1, :, valid] for x in qkv]
-        prompt = int(valid[:PROMPT].sum())
-        _, expected = decoded(method, *alone, prompt, chunk, workload(PROMPT, 3))
-        torch.testing.assert_close(outputs[row : row + 1, :, valid], expected)
+    check_rows(method, chunk, work=workload(PROMPT, 3))
 
 
 @pytest.mark.parametrize("method", METHODS, ids=repr)

@@ -1,8 +1,6 @@
 """A method that leaves nothing out of an input reports it, and equals vanilla then and only
 then."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -99,9 +99,3 @@ def test_hashes_follow_seed_layer_head_and_round():
     assert one.equal(Reformer(4, 2).hashes(x, 0)) and one.unique().numel() > 8
     others = Reformer(4, 2).hashes(x, 1), Reformer(4, 2, seed=1).hashes(x, 0), one.flip(0)
     assert not any(one.equal(other) for other in (*others, one.flip(2)))
-
-
-def test_a_chain_of_rounds_compares_no_buckets():
-    for own_bucket, multiplicity in ((True, "counted"), (False, "once")):
-        with pytest.raises(ValueError, match="own_bucket=false and multiplicity=counted"):
-            Reformer(8, 2, 4, own_bucket, multiplicity, "previous")

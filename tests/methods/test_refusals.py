@@ -1,50 +1,62 @@
-"""Inputs that methods refuse: causal sequences, a position bias, incompatible parameters."""
+"""What methods refuse: causal sequences, a position bias, parameters and workloads."""
+
+from dataclasses import replace
 
 import pytest
 import torch
+import yaml
 
+from bench.request import plugins
+from longctx_bench.named import built
 from methods.base import Unsupported
-from methods.bigbird.bigbird import BigBird
-from methods.h_transformer_1d.h_transformer_1d import HTransformer1D
-from methods.lara import LARA
-from methods.linear_transformer import LinearTransformer
-from methods.linformer import Linformer
-from methods.local_attention import LocalAttention
-from methods.mra import MRA
-from methods.nystromformer import Nystromformer
-from methods.performer import Performer
-from methods.reformer.reformer import Reformer
-from methods.synthesizer import Synthesizer
-from methods.xattention import XAttention
-from tests.methods.hand import call_of, inputs
+from tests.methods.decoder import workload
+from tests.methods.hand import Slope, call_of, inputs
 from tests.methods.input_a import call, drawn
-from tests.methods.slope import Slope
 
-CAUSAL = [BigBird(), LARA(), LocalAttention(), MRA(), Nystromformer(), Reformer()]
+CAUSAL = ["bigbird", "lara", "local_attention", "mra", "nystromformer", "reformer"]
 FUTURE = r"future|causal|nothing but itself|encoders"
-BIASED = [HTransformer1D(), LARA(), LinearTransformer(), MRA(), Nystromformer(), Performer()]
+BIASED = ["h_transformer_1d", "lara", "linear_transformer", "mra", "nystromformer", "performer"]
 
 
-@pytest.mark.parametrize("method", CAUSAL, ids=str)
-def test_a_causal_call_is_refused(method):
+@pytest.mark.parametrize("name", CAUSAL)
+def test_a_causal_call_is_refused(name):
     with pytest.raises(Unsupported, match=FUTURE):
-        method.attend(*inputs(5), call_of(causal=True))
+        built(name, {}).attend(*inputs(5), call_of(causal=True))
 
 
-@pytest.mark.parametrize("method", BIASED, ids=str)
-def test_a_position_bias_is_refused(method):
+@pytest.mark.parametrize("name", BIASED)
+def test_a_position_bias_is_refused(name):
     with pytest.raises(Unsupported, match="position bias"):
-        method.attend(*inputs(5), call_of(bias=Slope(torch.ones(2))))
+        built(name, {}).attend(*inputs(5), call_of(bias=Slope(torch.ones(2))))
 
 
-@pytest.mark.parametrize("method", [Linformer(k=2, n=8), Synthesizer("random", n=8)], ids=str)
-def test_more_tokens_than_its_matrices_have_are_refused(method):
+@pytest.mark.parametrize("name", ["linformer", "synthesizer"])
+def test_more_tokens_than_its_matrices_have_are_refused(name):
+    form = {"form": "random"} if name == "synthesizer" else {}
+    method = built(name, {"k": 2, "n": 8, **form})
     with pytest.raises(Unsupported, match="at most n=8 tokens, not 9"):
         method.attend(*inputs(9, d=4), call(drawn(method, 2, 4)))
 
 
-def test_parameters_that_do_not_go_together_are_refused():
-    with pytest.raises(ValueError, match="m=null needs features=relu"):
-        Performer(m=None)
-    with pytest.raises(ValueError, match="block is 100; it takes a multiple of stride=16"):
-        XAttention(block=100)
+def values(words):
+    """Words NAME=VALUE, the values in YAML."""
+    return {name: yaml.safe_load(value) for name, _, value in (x.partition("=") for x in words)}
+
+
+def said(asked):
+    named, _, sizes = asked.partition(" / ")
+    name, *parameters = named.split()
+    kind = plugins.load(plugins.conf("method", name)["target"])
+    try:
+        method = kind(**values(parameters))
+    except ValueError as error:
+        return str(error)
+    return method.unsupported(replace(workload(100), **values(sizes.split()))) or "runs"
+
+
+def test_parameters_and_workloads_are_refused_in_one_line(snapshot, request):
+    """Each line: a method, its parameters / sizes of a workload: why it is refused, or "runs". For
+    a new one, write the line up to its colon and run the test with --update-snapshots."""
+    lines = (request.path.parent / "snapshots" / "refusals.txt").read_text().splitlines()
+    asked = [line.partition(":")[0] for line in lines]
+    snapshot("refusals", "\n".join(f"{one}: {said(one)}" for one in asked))

@@ -7,19 +7,8 @@ import torch
 
 from methods.rkv import RKV, redundancy
 from methods.vanilla import Vanilla
-from tests.methods.decoder import (
-    HEADS,
-    KEY_HEADS,
-    SCALE,
-    SIZE,
-    call_of,
-    decoded,
-    inputs,
-    stored,
-    tokens,
-    weights,
-    workload,
-)
+from tests.methods.decoder import call_of, check_reads, decoded, inputs, stored, tokens, workload
+from tests.methods.sizes import HEADS, KEY_HEADS, SCALE, SIZE
 
 KEYS = [(1.0, 0.0), (0.9, 0.1), (0.0, 1.0), (0.8, 0.6)]
 
@@ -76,9 +65,7 @@ def test_equals_its_twin(mix, chunk):
         held = []
         for at in range(n):
             held.append(at)
-            for one in (2 * head, 2 * head + 1):
-                weight = weights(query[0, one, at], key[0, head], held)
-                torch.testing.assert_close(outputs[0, one, at], weight @ value[0, head, held])
+            check_reads(outputs, query, key, value, at, head, held)
             if at + 1 >= prompt and (at + 1 - prompt) % method.buffer == 0:
                 last = query[0, group, at + 1 - method.window : at + 1]
                 held = chosen(method, last, key[0, head], held)
@@ -121,8 +108,3 @@ def test_similarities_in_blocks_are_those_at_once(monkeypatch):
     at_once = redundancy(key, None, 0.2)
     monkeypatch.setattr("methods.rkv.CPU_WEIGHTS", 7 * 4 * 50)
     torch.testing.assert_close(redundancy(key, None, 0.2), at_once)
-
-
-def test_a_buffer_shorter_than_the_window_is_refused():
-    with pytest.raises(ValueError, match="buffer is 6; it takes window=8 or more"):
-        RKV(buffer=6)

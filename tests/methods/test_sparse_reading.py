@@ -12,13 +12,11 @@ from methods.quest import Quest
 from methods.sparq import SparQ
 from methods.vanilla import Vanilla
 from methods.vattention import VAttention
-from tests.methods.decoder import KEY_HEADS, SIZE, call_of, decoded, inputs, stored, workload
+from tests.methods.decoder import call_of, check_rows, decoded, inputs, stored
+from tests.methods.sizes import KEY_HEADS, PROMPT, SIZE, N
 
 RANKING = [Quest(), Quest(share="head"), Quest(newest="ranked"), SparQ()]
 METHODS = [*RANKING, VAttention()]
-N, PROMPT = 60, 50
-VALID = torch.arange(N) >= torch.tensor([[0], [21], [49]])
-"""Rows of 50, 29 and 1 tokens in the prompt."""
 
 
 def small(method):
@@ -33,15 +31,9 @@ def named(method):
 @pytest.mark.parametrize(("chunk", "several"), [(1, None), (4, None), (4, "sparse")])
 @pytest.mark.parametrize("method", METHODS, ids=named)
 def test_a_padded_row_is_as_if_alone(method, chunk, several, budget):
-    method, qkv = replace(small(method), budget=budget, several=several), inputs(N, 3)
-    cache, outputs = decoded(method, *qkv, PROMPT, chunk, valid=VALID)
-    reads = 0
-    for row, valid in enumerate(VALID):
-        alone = [x[row : row + 1, :, valid] for x in qkv]
-        own, expected = decoded(method, *alone, int(valid[:PROMPT].sum()), 1 if several else chunk)
-        torch.testing.assert_close(outputs[row : row + 1, :, valid], expected)
-        reads += own.read_bytes
-    assert cache.read_bytes == reads
+    method = replace(small(method), budget=budget, several=several)
+    cache, own = check_rows(method, chunk, 1 if several else chunk)
+    assert cache.read_bytes == sum(one.read_bytes for one in own)
 
 
 @pytest.mark.parametrize("method", METHODS, ids=named)
@@ -98,9 +90,3 @@ def test_holds_everything_and_what_chooses():
     ):  # fmt: skip
         cache, _ = decoded(small(method), *inputs(52), 52)
         assert stored(cache) == 8 * KEY_HEADS * (entries + more)
-
-
-def test_a_budget_that_is_too_small_is_one_line():
-    assert Quest(budget=0.25).unsupported(workload(100)) == (
-        "budget=0.25 is 25 of 100 tokens in each KV head of a layer; it needs at least 48"
-    )

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from methods.sparse_transformer import SparseTransformer
-from tests.methods.hand import A, call_of, check_rows, inputs, masked, read, slope
-from tests.methods.slope import Slope
+from tests.methods.hand import A, Slope, call_of, check_rows, inputs, masked, read, slope
 
 
 def twin(method):

@@ -4,15 +4,7 @@ import math
 
 import pytest
 import torch
-from transformers import (
-    BigBirdConfig,
-    BigBirdModel,
-    FNetConfig,
-    LEDConfig,
-    LongformerConfig,
-    NystromformerConfig,
-    ReformerConfig,
-)
+import transformers
 from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAttention
 from transformers.models.fnet.modeling_fnet import FNetBasicFourierTransform
 from transformers.models.led.modeling_led import LEDEncoderSelfAttention
@@ -87,9 +79,9 @@ def test_longformer(led):
     given = {"hidden_size": HIDDEN, "num_attention_heads": HEADS, "attention_window": [window]}
     if led:
         given = {"d_model": HIDDEN, "encoder_attention_heads": HEADS, "attention_window": [window]}
-        module = LEDEncoderSelfAttention(LEDConfig(**given, attention_dropout=0.0), 0)
+        module = LEDEncoderSelfAttention(transformers.LEDConfig(**given, attention_dropout=0.0), 0)
     else:
-        module = LongformerSelfAttention(LongformerConfig(**given), 0)
+        module = LongformerSelfAttention(transformers.LongformerConfig(**given), 0)
     made(module)
     mask = torch.zeros(2, n, dtype=torch.float64).masked_fill(~valid, -10000.0)
     mask[:, 0] = 10000.0
@@ -115,7 +107,7 @@ def test_longformer(led):
 def test_nystromformer():
     """One row and one head: with more, the scale of Z₀ there is that of all matrices together."""
     n, m = 60, 6
-    config = NystromformerConfig(
+    config = transformers.NystromformerConfig(
         hidden_size=SIZE, num_attention_heads=1, num_landmarks=m, segment_means_seq_len=n,
         conv_kernel_size=5, inv_coeff_init_option=False,
     )  # fmt: skip
@@ -132,7 +124,7 @@ def test_reformer(rounds):
     """Other buckets are read there, pairs counted, and each round's first chunk reads the last one
     of the round before."""
     n, chunk, buckets = 40, 8, 4
-    config = ReformerConfig(
+    config = transformers.ReformerConfig(
         hidden_size=HIDDEN, num_attention_heads=HEADS, attention_head_size=SIZE, num_hashes=rounds,
         lsh_attn_chunk_length=chunk, num_buckets=buckets, lsh_num_chunks_after=0,
         is_decoder=False,
@@ -150,7 +142,7 @@ def test_reformer(rounds):
 @torch.no_grad()
 def test_fnet():
     hidden = hidden_states(30)
-    expected = FNetBasicFourierTransform(FNetConfig(hidden_size=HIDDEN))(hidden)[0]
+    expected = FNetBasicFourierTransform(transformers.FNetConfig(hidden_size=HIDDEN))(hidden)[0]
     close(FNet().mix(hidden, None, AttentionCall(SequenceInfo(), 1.0, 0)), expected)
 
 
@@ -159,13 +151,14 @@ def test_bigbird():
     """Outside training all random blocks there are the first block: it counts as often for each
     but the global queries, the first and the last block."""
     n, block, random = 48, 4, 2
-    config = BigBirdConfig(
+    config = transformers.BigBirdConfig(
         hidden_size=HIDDEN, num_attention_heads=HEADS, block_size=block,
         num_random_blocks=random, max_position_embeddings=n,
     )  # fmt: skip
     module, hidden = made(BigBirdBlockSparseAttention(config, seed=0)), hidden_states(n)
     ones = torch.ones(2, n, dtype=torch.float64)
-    blocked, band, rows, columns = BigBirdModel.create_masks_for_block_sparse_attn(ones, block)
+    masks = transformers.BigBirdModel.create_masks_for_block_sparse_attn(ones, block)
+    blocked, band, rows, columns = masks
     expected = module(hidden, band, rows, columns, blocked, blocked)[0]
     counts = torch.ones(2, n, dtype=torch.float64)
     counts[:, :block] += random

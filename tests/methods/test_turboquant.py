@@ -13,11 +13,7 @@ from tests.methods.decoder import SCALE, SIZE, call_of, decoded, inputs, stored,
 from tests.methods.hand import heads
 
 BITS = [1, 2, 3, 4]
-VALUES = {
-    1: [0.7979],
-    2: [0.4528, 1.5104],
-    3: [0.2451, 0.7560, 1.3439, 2.1519],
-}
+VALUES = {1: [0.7979], 2: [0.4528, 1.5104], 3: [0.2451, 0.7560, 1.3439, 2.1519]}
 ERRORS = {1: "0.363", 2: "0.117", 3: "0.035", 4: "0.0095"}
 """As printed: the mean squared error to so many decimals."""
 
@@ -129,9 +125,3 @@ def test_a_vector_of_zeros_stays_zero():
     assert outputs.isfinite().all()
     _, outputs = decoded(TurboQuant(), query, key, 0 * value, 10)
     assert not outputs.any()
-
-
-def test_heads_that_do_not_fill_bytes_are_refused():
-    odd = replace(workload(), head_size=20)
-    assert TurboQuant().unsupported(odd).startswith("heads of 20 channels don't fill whole bytes")
-    assert TurboQuant(None).unsupported(odd) is TurboQuant().unsupported(workload()) is None

@@ -6,7 +6,7 @@ import torch
 from methods.base import AttentionCall, SequenceInfo, Workload
 from methods.parts.attention import ROWS, exact_attention
 from methods.vanilla import Vanilla, VanillaEager
-from tests.methods.slope import Slope
+from tests.methods.hand import Slope
 
 HEADS, SIZE = 3, 8
 

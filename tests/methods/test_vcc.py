@@ -45,14 +45,23 @@ def test_a_batch_of_lengths_equals_its_formula_row_by_row(method, padding):
     assert (output[~sequence.valid] == 0).all()
 
 
-@pytest.mark.parametrize(("counted", "expected"), [(True, 1.655409), (False, 1.575210)])
-def test_by_hand(counted, expected):
+@pytest.mark.parametrize(
+    ("others", "h", "counted", "expected"),
+    [
+        ([0, 0, 2, 2], 0, True, 1.655409),
+        ([0, 0, 2, 2], 0, False, 1.575210),
+        ([0, 2], 0, True, 1.0),
+        ([0, 2], 1, True, 1.575210),
+    ],
+)
+def test_by_hand(others, h, counted, expected):
     """P = [1], C = [0, 0 | 2, 2], k = 2, h = 0, identity projections: P reads
-    (1·e + 2·2e²) / (e + 2 + 2e²), and without log k (e + 2e²) / (e + 1 + e²)."""
-    hidden = torch.tensor([1.0, 0, 0, 2, 2], dtype=torch.float64).view(1, 5, 1)
-    vip = torch.tensor([[True, False, False, False, False]])
-    layers = [Identity(counted)]
-    output = VCC(k=2, h=0, plain_layers=0).encode(layers, hidden, SequenceInfo(vip=vip))
+    (1·e + 2·2e²) / (e + 2 + 2e²), and without log k (e + 2e²) / (e + 1 + e²). Of C = [0, 2], the
+    mean 1, read twice, gives 1, and exact attention the latter."""
+    hidden = torch.tensor([1.0, *others], dtype=torch.float64).view(1, -1, 1)
+    vip = torch.tensor([[True, *[False] * len(others)]])
+    method = VCC(k=2, h=h, plain_layers=0)
+    output = method.encode([Identity(counted)], hidden, SequenceInfo(vip=vip))
     assert output[0, 0, 0].item() == pytest.approx(expected, abs=1e-6)
 
 
@@ -203,10 +212,8 @@ def test_what_cannot_be_done_is_said():
         VCC().encode(toys(), hidden, sequence.replace(causal=True))
 
 
-def test_unsupported_and_theory():
+def test_theory():
     shape = Workload(length=16384, batch=1, heads=12, head_size=64, layers=12, hidden_size=768)
-    assert VCC().unsupported(shape) is None
-    assert "12 layers" in VCC(plain_layers=13).unsupported(shape)
     # 16 384 differences, 1 024 means, and 4 times r = 90·16 + 1024 - 90 + 48 of n_p = 48
     theory = VCC(n_p=48, plain_layers=0).state_bytes(shape)
     assert theory == 4 * 768 * (16384 + 1024 + 4 * 2422)

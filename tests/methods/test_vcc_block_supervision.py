@@ -1,7 +1,5 @@
 """VCC with a supervised selection of blocks: it computes what VCC does, and a loss."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import pytest

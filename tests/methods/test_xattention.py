@@ -10,7 +10,7 @@ from methods.parts.sparse_prefill import fewest_covering
 from methods.vanilla import Vanilla
 from methods.xattention import XAttention, first_chunk
 from tests.methods.native import native
-from tests.methods.prefill import check_kernels, check_twin, inputs
+from tests.methods.prefill import by_token, check_kernels, check_twin, inputs
 
 CALL = AttentionCall(SequenceInfo(causal=True), 0.4, 0)
 SMALL = XAttention(block=8, stride=4, threshold=0.6)
@@ -39,8 +39,8 @@ def chosen(method, query, key, scale, quirk=False):
     whose sums start a place too late, and whose other places all name the first block."""
     weights = block_weights(method, query, key, scale)
     result = torch.eye(len(weights), dtype=torch.bool)
+    result[:, 0] = True
     if quirk:
-        result[:, 0] = True
         for i, row in enumerate(weights):
             others = [j for j in row.argsort(descending=True).tolist() if j != i]
             sums = [0.0, 0.0, float(row[i])]
@@ -50,7 +50,6 @@ def chosen(method, query, key, scale, quirk=False):
                 if before < method.threshold * float(row.sum()) and j <= i:
                     result[i, j] = True
         return result
-    result[:, 0] = True
     for i, row in enumerate(weights):
         for j in row.argsort(descending=True).tolist():
             if row[result[i]].sum() < method.threshold * row.sum() and j <= i:
@@ -61,9 +60,7 @@ def chosen(method, query, key, scale, quirk=False):
 @pytest.mark.parametrize("method", [SMALL, replace(SMALL, stride=2, threshold=0.9)], ids=str)
 def test_equals_its_twin(method):
     def seen(query, key, scale):
-        blocks = chosen(method, query, key, scale)
-        tokens = blocks.repeat_interleave(8, 0).repeat_interleave(8, 1)
-        return tokens[: len(key), : len(key)].tril()
+        return by_token(chosen(method, query, key, scale), len(key))
 
     check_twin(method, seen, lengths=(1, 2, 53, 64))
 
@@ -78,8 +75,7 @@ def test_the_official_first_chunk_reads_one_block_more(start, monkeypatch):
             return torch.ones(len(key), len(key)).tril() > 0
         blocks = chosen(SMALL, query, key, scale, quirk=True)
         blocks[start // 8 :] = chosen(SMALL, query, key, scale)[start // 8 :]
-        tokens = blocks.repeat_interleave(8, 0).repeat_interleave(8, 1)
-        return tokens[: len(key), : len(key)].tril()
+        return by_token(blocks, len(key))
 
     check_twin(replace(SMALL, chunk_quirk=True), seen, lengths=(2, 53, 64))
 

@@ -9,7 +9,7 @@ from torch.nn.functional import layer_norm
 
 from methods.base import AttentionCall, SequenceInfo
 from methods.parts.attention import exact_attention
-from tests.methods.slope import Slope
+from tests.methods.hand import Slope
 
 D, HEADS = 12, 3
 

@@ -1,7 +1,5 @@
 """A tiny random decoder of each type: two layers, and a window of 8 tokens where it has one."""
 
-from __future__ import annotations
-
 from bench.models.checkpoints import random_weights
 from bench.models.decoder import DecoderFamily
 

@@ -1,7 +1,5 @@
 """A decoder whose cache is made before the question is read, and that is asked several times."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

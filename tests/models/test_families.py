@@ -1,8 +1,6 @@
 """Every family but T5 (test_t5.py), LongT5 and LED (test_model_attention.py): with vanilla it is
 Hugging Face's own model, padded or not."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What RoBERTa's heads learn: targets of encoded rows, and a model that overfits a few of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -139,10 +139,7 @@ def test_the_task_chooses_the_head():
 
 # --- whole runs -------------------------------------------------------------------------------
 
-RUNS = {
-    "wikihop": ("form=roberta", RobertaChoice),
-    "hotpotqa": ("form=roberta", RobertaSpan),
-}
+RUNS = {"wikihop": ("form=roberta", RobertaChoice), "hotpotqa": ("form=roberta", RobertaSpan)}
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -5,18 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from transformers import (
-    AutoTokenizer,
-    BertConfig,
-    BertForMultipleChoice,
-    BertForQuestionAnswering,
-    BertForSequenceClassification,
-    BertModel,
-    RobertaConfig,
-    RobertaForMaskedLM,
-    RobertaForMultipleChoice,
-    RobertaForQuestionAnswering,
-)
+import transformers
 
 from bench.errors import RequestError
 from bench.execution import arms, cell_run, stages
@@ -42,8 +31,7 @@ SIZES = {
 
 def checkpoint(folder, kind, **more):
     torch.manual_seed(0)
-    config = RobertaConfig if kind.__name__.startswith("Roberta") else BertConfig
-    kind(config(**{**SIZES, **more})).save_pretrained(folder)
+    kind(kind.config_class(**{**SIZES, **more})).save_pretrained(folder)
     return folder
 
 
@@ -59,8 +47,8 @@ class Special:
 @pytest.mark.parametrize(
     ("kind", "family", "separators"),
     [
-        (BertForQuestionAnswering, hub_heads.BertQuestionAnswering, [6]),
-        (RobertaForQuestionAnswering, hub_heads.RobertaQuestionAnswering, [6, 6]),
+        (transformers.BertForQuestionAnswering, hub_heads.BertQuestionAnswering, [6]),
+        (transformers.RobertaForQuestionAnswering, hub_heads.RobertaQuestionAnswering, [6, 6]),
     ],
 )
 def test_spans_are_those_of_transformers(tmp_path, kind, family, separators):
@@ -87,8 +75,8 @@ def test_spans_are_those_of_transformers(tmp_path, kind, family, separators):
 @pytest.mark.parametrize(
     ("kind", "family"),
     [
-        (BertForMultipleChoice, hub_heads.BertMultipleChoice),
-        (RobertaForMultipleChoice, hub_heads.RobertaMultipleChoice),
+        (transformers.BertForMultipleChoice, hub_heads.BertMultipleChoice),
+        (transformers.RobertaForMultipleChoice, hub_heads.RobertaMultipleChoice),
     ],
 )
 def test_choices_are_scored_as_by_transformers(tmp_path, kind, family):
@@ -103,7 +91,7 @@ def test_choices_are_scored_as_by_transformers(tmp_path, kind, family):
     for at, one in enumerate(choices):
         first, second = [5, *context, 6], [20, 21, *one, 6]
         types = torch.tensor([[[0] * len(first) + [1] * len(second)]])
-        has_types = kind is BertForMultipleChoice
+        has_types = kind is transformers.BertForMultipleChoice
         out = model(
             torch.tensor([[first + second]]), **({"token_type_ids": types} if has_types else {})
         )
@@ -113,10 +101,10 @@ def test_choices_are_scored_as_by_transformers(tmp_path, kind, family):
 def test_a_request_without_a_task_gets_one_that_the_model_answers(tmp_path):
     speed_alone = ("narrativeqa", "query", "paragraph", "speed")
     expected = {
-        RobertaForQuestionAnswering: ("hotpotqa", "form", "squad", "quick"),
-        BertForMultipleChoice: ("quality", "query", "entities", "quick"),
-        BertModel: speed_alone,
-        BertForSequenceClassification: speed_alone,
+        transformers.RobertaForQuestionAnswering: ("hotpotqa", "form", "squad", "quick"),
+        transformers.BertForMultipleChoice: ("quality", "query", "entities", "quick"),
+        transformers.BertModel: speed_alone,
+        transformers.BertForSequenceClassification: speed_alone,
     }
     for kind, asked in expected.items():
         model = checkpoint(tmp_path / kind.__name__, kind)
@@ -129,7 +117,8 @@ def test_a_request_without_a_task_gets_one_that_the_model_answers(tmp_path):
 
 
 def test_a_task_that_the_model_can_not_answer_is_refused_before_anything_runs(tmp_path):
-    words = [f"model={checkpoint(tmp_path, BertModel)}", "task=lra_text_easy", "length=64", "n=1"]
+    model = checkpoint(tmp_path, transformers.BertModel)
+    words = [f"model={model}", "task=lra_text_easy", "length=64", "n=1"]
     line = "asks for a class, and model .* has no trained head for that"
     with pytest.raises(RequestError, match=line):
         Cell.of(compose(words))
@@ -140,7 +129,7 @@ def test_a_task_that_the_model_can_not_answer_is_refused_before_anything_runs(tm
 
 
 def test_positions_past_the_table_are_named_in_the_row(tmp_path):
-    for kind, learned in ((BertModel, 130), (RobertaForMaskedLM, 128)):
+    for kind, learned in ((transformers.BertModel, 130), (transformers.RobertaForMaskedLM, 128)):
         model = checkpoint(tmp_path / kind.__name__, kind)
         for length, expected in ((learned, None), (learned + 1, learned)):
             words = [f"model={model}", f"length={length + 128}", "n=1", "measure=speed"]
@@ -154,7 +143,7 @@ def test_positions_past_the_table_are_named_in_the_row(tmp_path):
 def test_an_untrained_head_has_no_first_choice(tmp_path):
     from bench.measure.diagnostics import fidelity
 
-    checkpoint(tmp_path, BertModel)
+    checkpoint(tmp_path, transformers.BertModel)
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]))
     family = BertFamily.load(Spec("x", tmp_path), Vanilla(), "float32", "cpu")
     ids = torch.randint(8, 64, (1, 16), generator=torch.Generator().manual_seed(0))
@@ -179,9 +168,12 @@ def test_a_weight_that_holds_nan_is_named(tiny_t5, tmp_path):
         arms.load(cell, Vanilla())
 
 
-@pytest.mark.parametrize("kind", [RobertaForQuestionAnswering, BertForMultipleChoice])
+ANSWERING = [transformers.RobertaForQuestionAnswering, transformers.BertForMultipleChoice]
+
+
+@pytest.mark.parametrize("kind", ANSWERING)
 def test_a_checkpoint_answers_the_task_that_it_is_given(kind, tiny_t5, tmp_path):
-    tokenizer = AutoTokenizer.from_pretrained(tiny_t5)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_t5)
     tokenizer.add_special_tokens({"cls_token": "<cls>", "sep_token": "<sep>"})
     tokenizer.save_pretrained(tmp_path)
     checkpoint(tmp_path, kind, vocab_size=len(tokenizer))
@@ -191,7 +183,7 @@ def test_a_checkpoint_answers_the_task_that_it_is_given(kind, tiny_t5, tmp_path)
     stored = Predictions(tmp_path / "predictions", cell.prediction_key).done()
     for row in rows:
         answer = stored[row.id]["prediction"]
-        if kind is BertForMultipleChoice:
+        if kind is transformers.BertForMultipleChoice:
             assert answer in formats.query_choices(row.query)
         else:
             ids = tokenizer(row.document).input_ids

@@ -1,7 +1,5 @@
 """The LRA encoder under a method that leaves fewer states than tokens, and its dropouts."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

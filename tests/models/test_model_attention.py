@@ -1,8 +1,6 @@
 """LongT5 and LED, whose encoders' attention isn't exact: with vanilla they are Hugging Face's own
 models, and no other method runs in them."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import pytest
@@ -13,6 +11,7 @@ from bench.models.longt5 import LongT5Family
 from methods.base import SequenceInfo, refusal
 from methods.longformer.longformer import Longformer
 from methods.vanilla import Vanilla, VanillaEager
+from tests.models.test_families import close
 
 TARGET = torch.tensor([[5, 6, 7], [8, 9, -100], [4, -100, -100]])
 
@@ -44,10 +43,6 @@ def theirs_of(family, valid):
     first = torch.zeros_like(valid, dtype=torch.long)
     first[:, 0] = 1
     return {"global_attention_mask": first}
-
-
-def close(ours, theirs):
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5 * float(theirs.abs().max()))
 
 
 @pytest.mark.parametrize("padded", [False, True])

@@ -4,8 +4,6 @@ All types decode as transformers' `generate`. A method that ignores sliding wind
 layers without one, where a model has such, and is refused where all layers have a shorter window.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -25,7 +23,7 @@ from methods.snapkv import SnapKV
 from methods.sparq import SparQ
 from methods.streaming_llm import StreamingLLM
 from methods.vanilla import Vanilla
-from tests.models.decoders import LAYERS, SIZES, tiny
+from tests.models.decoders import CONFIGS, LAYERS, SIZES, tiny
 
 NONE, MIXED, ALL = "no windows", "window layers exact", "refused: windows in all layers"
 LONGROPE = {
@@ -78,8 +76,8 @@ def generated(model, ids, **more):
     return tokens
 
 
-def test_every_listed_type_is_in_the_table():
-    assert set(TYPES) == set(DECODERS)
+def test_every_listed_type_is_tested():
+    assert set(TYPES) == set(CONFIGS) == set(DECODERS)
 
 
 @pytest.mark.parametrize("kind", TYPES)

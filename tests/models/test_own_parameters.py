@@ -1,7 +1,5 @@
 """A method's own parameters: made, stored and loaded with the model's weights."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 

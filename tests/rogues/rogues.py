@@ -1,7 +1,5 @@
 """Methods that end badly, each in its own way, and one that doesn't."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import signal

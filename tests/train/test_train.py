@@ -1,8 +1,6 @@
 """The trainer on tiny encoders: the same curve after a kill, in parts, recomputed and on two
 processes; and the errors that stop it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,8 +1,6 @@
 """Protocols and checkpoints: valid combinations, changes that make another checkpoint, and
 errors."""
 
-from __future__ import annotations
-
 import json
 import re
 

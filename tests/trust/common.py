@@ -1,7 +1,5 @@
 """Runs `bench run` in a separate process, like a user, on a tiny model."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

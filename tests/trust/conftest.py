@@ -1,7 +1,5 @@
 """Order: the longest tests begin first, so that no worker waits for the other at the end."""
 
-from __future__ import annotations
-
 LONG = ("test_cheaters.py", "test_rogues.py", "test_kill.py")
 
 

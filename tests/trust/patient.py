@@ -2,8 +2,6 @@
 
 It waits while the file that BENCH_PATIENT_HOLD names exists."""
 
-from __future__ import annotations
-
 import os
 import time
 from dataclasses import dataclass

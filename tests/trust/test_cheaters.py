@@ -1,8 +1,6 @@
 """A method that cheats is caught, or gains nothing: its error is shown next to its speed, or its
 ratio comes from times that it can't change. A correct one passes."""
 
-from __future__ import annotations
-
 import pytest
 
 import bench

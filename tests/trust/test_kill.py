@@ -5,8 +5,6 @@ The same command follows each kill, until it has ended once; then a new folder b
 kills, or BENCH_KILLS; BENCH_KILLS_SEED draws other moments.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

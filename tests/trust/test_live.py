@@ -1,7 +1,5 @@
 """A measured A/A comparison: vanilla under another name is neither faster nor slower."""
 
-from __future__ import annotations
-
 from bench.rows.store import Store
 from bench.status import Verdict
 from tests.conftest import ROOT

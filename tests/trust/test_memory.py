@@ -9,8 +9,6 @@ cell needed 520 to 524 pages in 28 processes, each time the same within a proces
 two is therefore known to RESOLUTION_BYTES, which is more than 1 % of an allocation below 3.2 MiB.
 """
 
-from __future__ import annotations
-
 import ctypes
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A sweep over methods that end badly ends well: a row for each, a summary, and never a hang."""
 
-from __future__ import annotations
-
 from bench.rows.store import Store
 from tests.conftest import ROOT
 from tests.trust.common import bench_run

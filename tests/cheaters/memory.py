@@ -1,12 +1,4 @@
-"""Keeps `mib` MiB where a process's resident memory doesn't show them.
-
-memfd    in an anonymous file in memory
-tmpfs    in a file in /dev/shm, without a name
-segment  in a segment of System V's shared memory, page by page
-child    in another process
-"""
-
-from __future__ import annotations
+"""Methods that hide memory: it is freed before a reading, or where resident memory lacks it."""
 
 import ctypes
 import os
@@ -14,7 +6,9 @@ import signal
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from bench.host import linux
@@ -22,8 +16,23 @@ from methods.base import Layer, Method, SequenceInfo
 
 LIBC = ctypes.CDLL(None)
 LIBC.shmat.restype = ctypes.c_void_p
-IPC_CREAT, IPC_RMID = 0o1000, 0  # linux/ipc.h
+IPC_CREAT = 0o1000  # linux/ipc.h
 MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Frees(Method):
+    """Allocates `mib` MiB and frees them before its call ends; with `reset` it also resets the
+    kernel's high-water mark."""
+
+    mib: int = 64
+    reset: bool = True
+
+    def encode(self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo) -> Tensor:
+        torch.empty(self.mib * MIB, dtype=torch.uint8).fill_(1)
+        if self.reset:
+            Path("/proc/self/clear_refs").write_text("5")
+        return super().encode(layers, hidden, sequence)
 
 
 def write(file: int, mib: int) -> None:
@@ -69,6 +78,14 @@ PLACES: dict[str, Callable[[int], None]] = {
 
 @dataclass(frozen=True)
 class Memfd(Method):
+    """Keeps `mib` MiB where a process's resident memory doesn't show them.
+
+    memfd    in an anonymous file in memory
+    tmpfs    in a file in /dev/shm, without a name
+    segment  in a segment of System V's shared memory, page by page
+    child    in another process
+    """
+
     where: str = "memfd"
     mib: int = 16
     kept: list[str] = field(default_factory=list)
