@@ -3,8 +3,6 @@
 They are in snapshots/refused_*.txt, with the first 120 characters of their lines.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """NaN in a method or a model is an error with its layer, and never a score."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest
@@ -51,9 +49,7 @@ def test_a_walk_that_gives_infinity_is_named():
 
 def test_weights_of_the_model_are_not_the_methods_fault():
     family = T5Family.tiny(Vanilla())
-    next(iter(family.model.encoder.block[0].layer[0].SelfAttention.q.parameters())).data[0] = (
-        torch.nan
-    )
+    family.model.encoder.block[0].layer[0].SelfAttention.q.weight.data[0] = torch.nan
     with pytest.raises(finite.NotFiniteError, match="the model gave method Vanilla NaN in the att"):
         encode(family)
 

@@ -1,7 +1,5 @@
 """Times in turns: pairs with vanilla, bytes of each cache, and sweeps that time cells together."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

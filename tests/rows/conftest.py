@@ -1,7 +1,5 @@
 """A store in a separate folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

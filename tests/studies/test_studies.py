@@ -1,7 +1,5 @@
 """bench recall and bench spectrum: their measurements, and the files that figures read."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 

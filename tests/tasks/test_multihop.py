@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from bench.errors import RequestError
 from tasks import scrolls
 from tasks.base import Data
 from tasks.generators import linked_paragraphs, stories
@@ -27,9 +26,6 @@ def pieces(text: str) -> list[str]:
 def hotpot() -> dict:
     context = {"title": [t for t, _ in PARAGRAPHS], "sentences": [s for _, s in PARAGRAPHS]}
     return {"id": "h1", "question": "Who?", "answer": "me", "context": context}
-
-
-# --- formats ----------------------------------------------------------------------------------
 
 
 def test_hotpotqa_forms():
@@ -66,11 +62,6 @@ def test_every_marker_is_listed():
             row = task.load(Data(), 1, 1024, 0).rows[0]
             used = set(re.findall(r"\[/?[a-z]+\]", row.query + row.document))
             assert used == set(task.special_tokens)
-    with pytest.raises(RequestError, match="form=bert; accepted: t5, roberta, plain"):
-        build("hotpotqa", form="bert")
-
-
-# --- VIP --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -94,9 +85,6 @@ def test_the_question_is_vip_and_what_a_setting_adds(name, settings, vip):
         assert words.spell(found.ids).endswith("[ts] Two [te] [ss] E f. </s>")
 
 
-# --- embedded rows ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("index", range(4))
 def test_answers_follow_from_two_facts(index):
     found = linked_paragraphs.links("validation", index, 1024)
@@ -108,15 +96,10 @@ def test_answers_follow_from_two_facts(index):
     else:
         owner = re.fullmatch(rf"The {found.subject} belongs to (\w+)\.", facts[0])[1]
         assert facts[1] == f"{owner} lives at the {found.answer}."
-    assert (
-        found.home in found.candidates
-        and len(set(found.candidates)) == linked_paragraphs.CANDIDATES
-    )
+    assert found.home in found.candidates
+    assert len(set(found.candidates)) == linked_paragraphs.CANDIDATES
     tokens = sum(stories.count_tokens(" ".join([t, *s])) for t, s in found.paragraphs)
     assert 600 < tokens <= 1024
-
-
-# --- real rows --------------------------------------------------------------------------------
 
 
 def test_real_hotpotqa_runs_end_to_end(real_rows):

@@ -1,7 +1,5 @@
 """Shared parts of the tests of the page: rows, pages of them, and the contents of a page."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json
@@ -85,15 +83,10 @@ def hostile_rows():
 
 def decoded_rows():
     """Rows of a decoder: vanilla, and one method with two budgets of which one loses quality."""
-    more = {
-        "model": "embedded-llama",
-        "benchmark": "longeval",
-        "measure": "decoding",
-        "new_tokens": 64,
-    }
-    vanilla, cache = small(
-        methods=("vanilla", "vcc"), tasks=("longeval_lines",), kinds=(("hub", "finetuned"),)
-    )
+    more = {"model": "embedded-llama", "benchmark": "longeval", "measure": "decoding",
+            "new_tokens": 64}  # fmt: skip
+    where = {"tasks": ("longeval_lines",), "kinds": (("hub", "finetuned"),)}
+    vanilla, cache = small(methods=("vanilla", "vcc"), **where)
     vanilla |= more | {"tpot_median_ns": 2_000_000, "answer_median_ns": 300_000_000,
                        "kv_bytes_held": 64 << 20, "kv_bytes_read_per_token": 8 << 20}  # fmt: skip
     for budget, value, tpot in ((0.5, 88.0, 0.8), (0.25, 40.0, 0.6)):

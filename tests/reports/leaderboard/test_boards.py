@@ -1,12 +1,8 @@
 """Which rows the page shows, how they are ranked, and the command that writes it."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
-
-import pytest
 
 from bench.request.cell import Cell
 from bench.rows.store import Store
@@ -177,32 +173,10 @@ def test_the_command_writes_the_page_and_says_so(tmp_path, command):
     assert out.read_text().startswith("<!doctype html>") and len([*out.parent.iterdir()]) == 2
 
 
-@pytest.fixture
-def refused(command):
-    """A function that gives the one line of standard error of a wrong request."""
-
-    def run(*words):
-        code, _, error = command("leaderboard", *words)
-        [line] = error.splitlines()
-        assert code == 2
-        return line
-
-    return run
-
-
 def test_no_rows_says_how_to_make_some(tmp_path, refused, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert "no folder results/runs: make bench" in refused()
-    (tmp_path / "empty").mkdir()
-    said = refused("--results", "empty")
-    assert "no rows in empty: make bench" in said
+    assert "no folder results/runs: make bench" in refused("leaderboard")
     assert not (tmp_path / "leaderboard.html").exists()
-
-
-def test_words_that_fit_no_row_are_named(tmp_path, refused):
-    folder = stored(tmp_path / "runs", small())
-    said = refused("weights=finetuned", "data=embedded", "--results", folder)
-    assert "that fit weights=finetuned data=embedded" in said
 
 
 def test_without_folders_named_the_reference_rows_are_shown(tmp_path, command, monkeypatch):

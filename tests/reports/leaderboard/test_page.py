@@ -1,7 +1,5 @@
 """The page as a file: its size, its policy, hostile rows, and the data that its script reads."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
