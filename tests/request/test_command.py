@@ -24,8 +24,7 @@ PLAIN = ("seed", "length", "threads", "n", "batch", "measure", "protocol", "ques
 @functools.cache
 def shipped() -> list[dict[str, Any]]:
     columns = ["row_id", "command", "cell", "cell_key"]
-    rows: list[dict[str, Any]] = Store(ROOT / "results/reference").rows(columns).to_pylist()
-    return rows
+    return Store(ROOT / "results/reference").rows(columns).to_pylist()
 
 
 def key_of(request: dict[str, Any], stored: Cell) -> str:

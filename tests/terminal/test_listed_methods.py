@@ -11,6 +11,7 @@ from bench.terminal import method_table
 from methods.base import Method, refusal
 
 METHODS = sorted(path.stem for path in (plugins.CONF / "method").glob("*.yaml"))
+ALL = {name: plugins.conf("method", name) for name in METHODS}
 HOOKS = {name: {name} for name in ("attend", "mix", "kv_cache")}
 HOOKS["encode"] = {"encode", "encode_shorter"}
 
@@ -46,9 +47,6 @@ def listing(confs):
     """The lines that list methods of these configurations."""
     records = [{"name": name, **method_table.method_facts(conf)} for name, conf in confs.items()]
     return method_table.method_table(records).splitlines()
-
-
-ALL = {name: plugins.conf("method", name) for name in METHODS}
 
 
 def test_a_listing_has_every_method_and_fits():

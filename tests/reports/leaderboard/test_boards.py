@@ -10,9 +10,8 @@ from reports.leaderboard import boards as boarding
 from reports.leaderboard.page import page
 from reports.leaderboard.pick import pick
 from tests import made as bench_made
-from tests.reports.leaderboard.pages import boards, data_of, small, stored, written
+from tests.reports.leaderboard.pages import ONE, boards, data_of, small, stored, written
 
-ONE = {"kinds": (("hub", "finetuned"),)}
 WIDE = {"value_diff_ci_lo": -40.0, "value_diff_ci_hi": 40.0, "ci_lo": 0.0, "ci_hi": 100.0}
 
 
@@ -112,7 +111,7 @@ def test_each_row_is_on_its_board_with_its_rank(tmp_path, snapshot):
 
 
 def test_a_row_in_two_folders_is_shown_once_and_hosts_are_apart(tmp_path):
-    rows = [*small(methods=("vcc",), kinds=(("hub", "finetuned"),))]
+    rows = [*small(methods=("vcc",), **ONE)]
     other = [{**rows[0], "row_id": "there", "host_id": "another"}]
     one, two = stored(tmp_path / "a", rows), stored(tmp_path / "b", rows + other)
     picked = pick([one, two], [], 2000)
@@ -123,7 +122,7 @@ def test_a_row_in_two_folders_is_shown_once_and_hosts_are_apart(tmp_path):
 
 
 def test_of_too_many_cells_the_newest_boards_are_kept_whole(tmp_path, command):
-    rows = [*small(lengths=(1024, 2048, 4096), kinds=(("hub", "finetuned"),))]
+    rows = [*small(lengths=(1024, 2048, 4096), **ONE)]
     folder = stored(tmp_path / "runs", rows)
     assert [b.key["length"] for b in boards(folder, most=17)] == [2048, 4096]
     assert len(boards(folder, most=3)[0].entries) == 3

@@ -6,9 +6,7 @@ import re
 import pytest
 
 from tests.reports.leaderboard.conftest import page_of
-from tests.reports.leaderboard.pages import decoded_rows, small
-
-ONE = {"kinds": (("hub", "finetuned"),)}
+from tests.reports.leaderboard.pages import ONE, decoded_rows, small
 
 
 @pytest.fixture(scope="module")

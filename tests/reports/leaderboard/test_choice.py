@@ -6,6 +6,7 @@ import pytest
 
 from reports import ratios
 from tests.reports.leaderboard.pages import (
+    ONE,
     Tags,
     boards,
     data_of,
@@ -15,7 +16,6 @@ from tests.reports.leaderboard.pages import (
     written,
 )
 
-ONE = {"kinds": (("hub", "finetuned"),)}
 TURNED = "vcc\u202eevil\u2066\u200b"
 
 
