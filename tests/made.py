@@ -30,9 +30,7 @@ def timing(
     mine = 1e8 * ratio * np.exp(random.normal(0, noise, pairs))
     first, second = 1e8 * np.exp(random.normal(0, noise, (2, 20)))
     samples = {"": mine, "base_": base, "aa_first_": first, "aa_second_": second}
-    columns = {
-        f"lat_{arm}samples_ns": x.round().astype(int).tolist() for arm, x in samples.items()
-    }
+    columns = {f"lat_{arm}samples_ns": x.round().astype(int).tolist() for arm, x in samples.items()}
     columns["lat_pair_process"] = [i * processes // pairs for i in range(pairs)]
     return columns | times(columns, seed)
 

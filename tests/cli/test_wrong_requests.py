@@ -21,6 +21,7 @@ def files(folder):
 def test_a_wrong_request_is_one_line(kind, tmp_path, transcript):
     rows = [made.row(row_id="a1", method="vanilla"), made.row(row_id="b2", method="vcc")]
     Store(tmp_path / "results" / "runs").append(rows)
+    (tmp_path / "empty").mkdir()
     before = files(tmp_path)
     for said in transcript(kind, width=120):
         assert said.code == 2 and not said.out and said.error.count("\n") == 1, said.line

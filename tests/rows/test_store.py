@@ -122,7 +122,7 @@ def test_a_torn_file_or_one_of_impossible_values_is_named_and_set_aside(store, d
         table = pq.read_table(torn)
         at = table.column_names.index(damage)
         pq.write_table(table.set_column(at, damage, VALUES[damage]), torn)
-    assert ids(store) == ["whole"]
+    assert store.rows()["row_id"].to_pylist() == ["whole"]
     [warning] = store.warnings
     assert str(torn) in warning and "\n" not in warning
     assert store.find("k")["row_id"] == "whole"

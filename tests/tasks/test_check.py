@@ -163,3 +163,9 @@ def test_a_new_task_with_a_module_needs_no_embedded_rows(tmp_path, monkeypatch):
     assert not report.failures and len(report.not_checked) == 1
     record = {"id": "1", "question": "Who?", "document": "A text.", "answer": "me"}
     assert task.parse(record, "here", "validation", 0) == Row("1", "Who?", "A text.", ("me",))
+
+
+def test_an_unknown_shape_is_refused():
+    accepted = "summaries, questions, answers, prompts, module"
+    with pytest.raises(ValueError, match=f"no shape 'x'; accepted: {accepted}"):
+        template.task_files("a", "x")

@@ -31,6 +31,8 @@ def test_black_is_padding_in_the_legacy_mask_only():
     assert build("lra_image").encode(row, None, 9).valid is None
     legacy = replace(build("lra_image"), lra_mask="legacy")
     assert legacy.encode(row, None, 9).valid == [False, True, False]
+    with pytest.raises(ValueError, match="lra_mask=x; accepted: explicit, legacy"):
+        replace(legacy, lra_mask="x")
 
 
 @pytest.mark.parametrize("name", ["lra_image", "lra_pathfinder_easy"])

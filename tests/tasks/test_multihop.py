@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from bench.errors import RequestError
 from tasks import scrolls
 from tasks.base import Data
 from tasks.generators import linked_paragraphs, stories
@@ -62,6 +63,8 @@ def test_every_marker_is_listed():
             row = task.load(Data(), 1, 1024, 0).rows[0]
             used = set(re.findall(r"\[/?[a-z]+\]", row.query + row.document))
             assert used == set(task.special_tokens)
+    with pytest.raises(RequestError, match="form=bert; accepted: t5, roberta, plain"):
+        build("hotpotqa", form="bert")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import zipfile
 
 import pytest
 
+from bench.errors import RequestError
 from bench.rows.predictions import documents
 from tasks import metrics
 from tasks.base import Data, DataError, NoEmbeddedRows
@@ -60,6 +61,8 @@ def test_local_documents_are_text_files_of_which_no_short_rest_is_read(tmp_path)
         local(tmp_path, None, 10, 0)
     with pytest.raises(DataError, match=r"no file \*.txt or \*.md"):
         local(tmp_path / "nowhere", None, 10, 0)
+    with pytest.raises(RequestError, match="continuation=0; it takes 1 or more"):
+        made.task("perplexity", continuation=0)
 
 
 def test_the_last_tokens_of_the_length_are_scored_and_a_text_begins_once(tmp_path):

@@ -41,6 +41,8 @@ def test_ten_tasks_with_the_official_limits():
         "gov_report": 1024, "summ_screen_fd": 512, "qmsum": 512, "squality": 512, "qasper": 128,
         "narrative_qa": 64, "quality": 10, "musique": 32, "space_digest": 36, "book_sum_sort": 256,
     }  # fmt: skip
+    with pytest.raises(ValueError, match="embedded=x; accepted: summary, recap"):
+        build("qmsum", embedded="x")
 
 
 @pytest.mark.parametrize("start", [False, True])
