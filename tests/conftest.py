@@ -1,8 +1,6 @@
 """Shared parts of tests: snapshots, commands in this process, folders of configuration, a tiny
 random T5 checkpoint and the folder of real rows."""
 
-from __future__ import annotations
-
 import difflib
 import gc
 import os
@@ -56,6 +54,19 @@ def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str,
     def run(*words: object) -> tuple[int, str, str]:
         code = dispatch([str(word) for word in words])
         return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def refused(command: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
+    """Runs a command of `bench` that is a wrong request: its one line of standard error."""
+
+    def run(*words: object) -> str:
+        code, _, error = command(*words)
+        [line] = error.splitlines()
+        assert code == 2 and line.startswith("bench: ")
+        return line
 
     return run
 
@@ -175,16 +186,9 @@ def tiny_t5(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = word_tokenizer([stories.story("train", i, 2048).text for i in range(4)])
     tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
-    config = T5Config(
-        vocab_size=len(tokenizer),
-        d_model=32,
-        d_kv=8,
-        d_ff=64,
-        num_layers=3,
-        num_decoder_layers=2,
-        num_heads=4,
-        decoder_start_token_id=0,
-    )
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_heads": 4, "decoder_start_token_id": 0}
+    layers = {"num_layers": 3, "num_decoder_layers": 2}
+    config = T5Config(vocab_size=len(tokenizer), **sizes, **layers)
     T5ForConditionalGeneration(config).save_pretrained(folder)
     return folder
 

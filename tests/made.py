@@ -1,7 +1,5 @@
 """Rows like those stored by a run, made without running anything."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,14 +29,8 @@ def timing(
     base = 1e8 * np.exp(random.normal(0, noise, pairs))
     mine = 1e8 * ratio * np.exp(random.normal(0, noise, pairs))
     first, second = 1e8 * np.exp(random.normal(0, noise, (2, 20)))
-    names = (
-        "lat_samples_ns",
-        "lat_base_samples_ns",
-        "lat_aa_first_samples_ns",
-        "lat_aa_second_samples_ns",
-    )
-    samples = (mine, base, first, second)
-    columns = {n: s.round().astype(int).tolist() for n, s in zip(names, samples, strict=True)}
+    samples = {"": mine, "base_": base, "aa_first_": first, "aa_second_": second}
+    columns = {f"lat_{arm}samples_ns": x.round().astype(int).tolist() for arm, x in samples.items()}
     columns["lat_pair_process"] = [i * processes // pairs for i in range(pairs)]
     return columns | times(columns, seed)
 

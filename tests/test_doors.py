@@ -3,8 +3,6 @@
 Imports are read from the source, so those inside functions and under TYPE_CHECKING count too.
 """
 
-from __future__ import annotations
-
 import ast
 import graphlib
 import subprocess

@@ -1,7 +1,5 @@
 """A file is replaced as a whole or stays as it was."""
 
-from __future__ import annotations
-
 import pytest
 
 from bench.errors import RequestError

@@ -1,7 +1,5 @@
 """The first commands of a user: make's names, and the environment."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -38,14 +36,11 @@ def test_a_name_that_a_target_does_not_read_is_refused(words, line):
 
 def test_values_reach_bench_as_they_are_given():
     given = ["MODEL=it's a b/ü", "DATA_DIR=~/x y", "LENGTH=256", "ARGS=n=3 seed=1"]
-    done = make("-n", "bench", *given)
-    line = done.stdout.splitlines()[-1]
-    words = subprocess.run(
-        ["bash", "-c", f"printf '%s\\n' {line}"], capture_output=True, text=True
-    ).stdout.splitlines()
-    assert words[1:] == [
-        "run", "model=it's a b/ü", "data.dir=~/x y", "length=256", "n=3", "seed=1",
-    ]  # fmt: skip
+    line = make("-n", "bench", *given).stdout.splitlines()[-1]
+    shell = ["bash", "-c", f"printf '%s\\n' {line}"]
+    words = subprocess.run(shell, capture_output=True, text=True).stdout.splitlines()
+    expected = ["model=it's a b/ü", "data.dir=~/x y", "length=256", "n=3", "seed=1"]
+    assert words[1:] == ["run", *expected]
 
 
 def test_lra_small_trains_every_method_that_can_be_trained():

@@ -1,7 +1,5 @@
 """The files around the code: version, citation, changelog, packaging, workflows."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 

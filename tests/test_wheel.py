@@ -1,7 +1,5 @@
 """The wheel contains all files for a run: it is built, unpacked and used from another directory."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -26,12 +24,8 @@ def wheel(tmp_path_factory):
     """The folder of the unpacked wheel; the checkout isn't on its path."""
     pytest.importorskip("hatchling")
     place = tmp_path_factory.mktemp("wheel")
-    done = subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", place],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory"]
+    done = subprocess.run([*command, place], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     [built] = place.glob("*.whl")
     with zipfile.ZipFile(built) as archive:
@@ -44,14 +38,9 @@ def bench(wheel, folder, *words):
     files that make the checkout importable."""
     packages = next(p for p in sys.path if p.endswith("site-packages"))
     settings = {k: v for k, v in os.environ.items() if not k.startswith(("BENCH_", "PYTEST_"))}
-    python = getattr(sys, "_base_executable", sys.executable)
-    return subprocess.run(
-        [python, "-c", PROGRAM, *words],
-        cwd=folder,
-        env={**settings, "PYTHONPATH": os.pathsep.join([str(wheel), packages])},
-        capture_output=True,
-        text=True,
-    )
+    settings["PYTHONPATH"] = os.pathsep.join([str(wheel), packages])
+    command = [getattr(sys, "_base_executable", sys.executable), "-c", PROGRAM, *words]
+    return subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True)
 
 
 def test_a_cell_runs_from_any_directory(wheel, tmp_path):

@@ -1,8 +1,6 @@
 """Methods as a model of lm-evaluation-harness: vanilla scores and answers like its own model on the
 same checkpoint; a continuation is scored with the entries that a method keeps of its context."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -144,7 +142,6 @@ def test_a_wrong_request_is_one_line(given, told, tiny_llama):
 def test_an_answer_is_not_sampled(tiny_llama):
     model = LongContextLM(tiny_llama, device="cpu")
     for option in ({"do_sample": True, "temperature": 0.7}, {"num_beams": 4}):
+        given = "a mill", {"until": [], "max_gen_toks": 8, **option}
         with pytest.raises(RequestError, match="the likeliest token is taken at each step"):
-            model.generate_until(
-                asked("generate_until", ("a mill", {"until": [], "max_gen_toks": 8, **option}))
-            )
+            model.generate_until(asked("generate_until", given))

@@ -1,7 +1,5 @@
 """bench export rows --to every_eval_ever and hf-eval-results: scores for other collections."""
 
-from __future__ import annotations
-
 import json
 import math
 import uuid

@@ -1,7 +1,5 @@
 """`make gpu`: its cells compose, its twin runs, and a killed run keeps its results."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -48,14 +46,8 @@ def test_the_gpu_is_planned_where_there_is_none(tmp_path):
 def started(out, *words):
     command = [sys.executable, "-m", "benchmarks.gpu", "--out", str(out), *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, cwd=ROOT, env=environment, text=True, **pipes)
 
 
 def test_a_folder_of_others_is_left_as_it_is(tmp_path):
@@ -74,9 +66,8 @@ def test_the_twin_leaves_rows_a_log_and_a_summary_and_is_not_run_twice(tmp_path)
     assert row["status"] != Status.SKIPPED and row["device"] == "cpu"
     assert "$ python -m bench run -m" in (tmp_path / "log.txt").read_text()
     summary = (tmp_path / "summary.md").read_text()
-    assert (
-        summary.startswith("# make gpu: no GPU") and "none of their figures is a GPU's" in summary
-    )
+    assert summary.startswith("# make gpu: no GPU")
+    assert "none of their figures is a GPU's" in summary
     assert f"Cells: 1 {row['status']}." in summary and summary in printed
     if row["status"] in FINISHED:
         longest = next(piece for piece in SWEEPS if piece.name == "longest")
@@ -103,9 +94,8 @@ def test_a_killed_run_keeps_its_checks_and_goes_on(tmp_path):
     assert process.returncode == 0, errors
     done = checks(tmp_path)
     assert done[: len(kept)] == kept and not any(line["failures"] for line in done)
-    assert len({tuple(line[x] for x in ("method", "family", "dtype")) for line in done}) == len(
-        done
-    )
+    cells = {tuple(line[name] for name in ("method", "family", "dtype")) for line in done}
+    assert len(cells) == len(done)
     assert "every 300th of all methods" in printed and "| dtype | keep it |" in printed
 
 

@@ -1,7 +1,5 @@
 """make speed: methods against vanilla, and against an earlier run."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """The page of the A/A cells lists the cells that were measured and those that weren't."""
 
-from __future__ import annotations
-
 from bench.status import Status, Verdict
 from benchmarks.trust_aa import SETTINGS, false_pct, page
 

@@ -1,7 +1,5 @@
 """The commands as a whole: their overview, one spelling of every option, other harnesses' names."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 

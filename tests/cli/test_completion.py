@@ -1,7 +1,5 @@
 """Completion: candidates for a line, and the script in a real bash."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

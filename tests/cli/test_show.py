@@ -1,7 +1,5 @@
 """bench show: a prompt's two ends, what was cut, references; bench cite: papers and sources."""
 
-from __future__ import annotations
-
 
 def test_what_a_cell_shows_its_model_and_what_is_to_be_cited(transcript, command):
     """A decoder's prompt and what was cut of it, an encoder's input, papers as text and BibTeX."""

@@ -1,7 +1,5 @@
 """Output if the terminal's encoding lacks characters, or if nothing can be written."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -101,11 +99,10 @@ def test_a_full_disk_is_one_line():
     assert silent.returncode == 2
 
 
-def test_new_says_where_it_cannot_write(tmp_path, monkeypatch, capsys):
+def test_new_says_where_it_cannot_write(tmp_path, monkeypatch, refused):
     (tmp_path / "methods").touch()  # no folder can be made there, by any user
     monkeypatch.setattr(plugins, "ROOT", tmp_path)
-    assert dispatch(["new", "method", "nearest"]) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
+    line = refused("new", "method", "nearest")
     assert line.startswith("bench: can't write ") and "methods/nearest.py" in line
 
 

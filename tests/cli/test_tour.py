@@ -1,7 +1,5 @@
 """docs/tour.md: its commands run unchanged."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

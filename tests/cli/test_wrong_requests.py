@@ -3,8 +3,6 @@
 They are in snapshots/refused_*.txt, with the first 120 characters of their lines.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -23,6 +21,7 @@ def files(folder):
 def test_a_wrong_request_is_one_line(kind, tmp_path, transcript):
     rows = [made.row(row_id="a1", method="vanilla"), made.row(row_id="b2", method="vcc")]
     Store(tmp_path / "results" / "runs").append(rows)
+    (tmp_path / "empty").mkdir()
     before = files(tmp_path)
     for said in transcript(kind, width=120):
         assert said.code == 2 and not said.out and said.error.count("\n") == 1, said.line

@@ -1,7 +1,5 @@
 """A folder with one valid row, and the checkpoint with which it is measured again."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

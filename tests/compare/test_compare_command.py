@@ -1,7 +1,5 @@
 """bench compare and explain, as commands on stored rows."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

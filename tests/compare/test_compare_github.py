@@ -1,7 +1,5 @@
 """bench compare --format github: what a pull request shows, and the workflow that writes it."""
 
-from __future__ import annotations
-
 import shlex
 
 import pytest
@@ -42,18 +40,13 @@ def comment(capsys, *words):
 
 def table_rows(tokens):
     """The texts of each row of each table."""
-    rows, texts = [], [token.content for token in tokens if token.type == "inline"]
-    within, cells = False, iter(texts)
+    rows, within = [], False
     for token in tokens:
-        within |= token.type == "tr_open"
-        if token.type == "tr_open":
-            rows.append([])
-        elif token.type == "inline":
-            text = next(cells)
-            if within:
-                rows[-1].append(text)
-        elif token.type == "tr_close":
-            within = False
+        if token.type in ("tr_open", "tr_close"):
+            within = token.type == "tr_open"
+            rows += [[]] if within else []
+        elif token.type == "inline" and within:
+            rows[-1].append(token.content)
     return rows
 
 
@@ -69,9 +62,8 @@ def test_a_regression_comes_first_and_is_exit_code_1(folders, capsys):
         ("memory", "oom_host"), ("memory", "better"),
     ]  # fmt: skip
     assert len(rows) == 1 + 5 + 1 + 9
-    assert [t.content.count("<details>") for t in tokens if t.type == "html_block"][1:] == [
-        1, 0, 1, 0
-    ]  # fmt: skip
+    details = [token.content.count("<details>") for token in tokens if token.type == "html_block"]
+    assert details[1:] == [1, 0, 1, 0]
 
 
 def test_without_a_change_the_limits_are_passed(folders, tmp_path, capsys):
@@ -88,9 +80,8 @@ def test_names_from_rows_are_shown_as_they_are_and_mark_up_nothing(tmp_path, cap
     code, text, tokens, _ = comment(capsys, before.folder, after.folder)
     assert code == 0 and "1 cell of A without a counterpart." in text
     assert all(len(row) == 6 for row in table_rows(tokens))
-    assert [token.content.split("\n")[0] for token in tokens if token.type == "html_block"][
-        ::2
-    ] == [MARK, "</details>", "</details>"]
+    blocks = [token.content.split("\n")[0] for token in tokens if token.type == "html_block"]
+    assert blocks[::2] == [MARK, "</details>", "</details>"]
     inline = [child for token in tokens for child in token.children or ()]
     assert not any(child.type == "html_inline" for child in inline)
     shown = [child.content for child in inline if child.type == "code_inline"]
@@ -101,9 +92,7 @@ def test_names_from_rows_are_shown_as_they_are_and_mark_up_nothing(tmp_path, cap
 
 def test_a_comment_of_many_cells_is_one_that_github_accepts(tmp_path, capsys):
     before, after = Store(tmp_path / "a"), Store(tmp_path / "b")
-    long = "t" * 290
-    few = made.timing(0.5)
-    slow = made.timing(0.6, seed=1)
+    long, few, slow = "t" * 290, made.timing(0.5), made.timing(0.6, seed=1)
     before.append([made.row(seed=i, task=long, noisy=True, **few) for i in range(150)])
     after.append([made.row(seed=i, task=long, **slow) for i in range(150)])
     code, text, _, _ = comment(capsys, before.folder, after.folder, "--fail-if", "latency>5%")

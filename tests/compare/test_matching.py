@@ -1,7 +1,5 @@
 """Which rows of two sides are compared, and which words are ambiguous."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -84,10 +82,9 @@ def test_methods_are_compared_at_the_same_budget():
 
 def test_words_that_leave_a_choice_are_refused():
     rows = [made.full(method=m, dtype=d) for m in ("vanilla", "vcc") for d in ("float32", "x")]
+    sides = selection(*rows[:2], method="v"), selection(*rows[2:], method="w")
     with pytest.raises(RequestError, match=r"dtype is float32, x; name one \(dtype=…\)"):
-        matching.match(
-            selection(*rows[:2], method="v"), selection(*rows[2:], method="w"), ["dtype"]
-        )
+        matching.match(*sides, ["dtype"])
 
 
 def test_on_compares_cells_that_differ_in_more():

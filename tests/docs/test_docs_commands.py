@@ -1,8 +1,6 @@
 """Each command in a code block of README.md and docs: its names are known and its request composes.
 Those of docs/tour.md are run: tests/cli/test_tour.py."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

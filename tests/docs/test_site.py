@@ -1,7 +1,5 @@
 """The site of the documentation: its pages, its lists. `make docs` builds it, strictly."""
 
-from __future__ import annotations
-
 import re
 
 from tests.conftest import ROOT

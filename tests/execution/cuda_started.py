@@ -1,7 +1,5 @@
 """A module that starts CUDA when it is imported, as far as a fork can tell."""
 
-from __future__ import annotations
-
 import torch
 
 torch.cuda._is_in_bad_fork = lambda: True

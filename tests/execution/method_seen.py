@@ -1,7 +1,5 @@
 """A child that reports what its process has loaded and imported."""
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Any

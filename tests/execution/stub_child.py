@@ -1,7 +1,5 @@
 """A child that ends in the way that its request names."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

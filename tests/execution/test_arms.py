@@ -1,7 +1,5 @@
 """The set-up of a process before it measures or answers."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

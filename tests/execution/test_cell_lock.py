@@ -1,7 +1,5 @@
 """One run of a cell at a time, and no run waits for one that has ended."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
@@ -31,9 +29,8 @@ with cell_lock.held(Path(sys.argv[1]), print):
 @pytest.fixture
 def other(tmp_path):
     """Another process that holds the lock of the cell."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, tmp_path / LOCK], stdout=subprocess.PIPE, cwd=ROOT
-    )
+    command = [sys.executable, "-c", HOLD, tmp_path / LOCK]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT)
     assert process.stdout.readline() == b"held\n"
     yield process
     process.kill()

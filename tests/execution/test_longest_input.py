@@ -1,8 +1,6 @@
 """The search for the longest input: with a child whose memory and time are made up, and real ones
 at one length."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

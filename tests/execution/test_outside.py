@@ -1,7 +1,5 @@
 """Calls timed by the supervisor's clock, in the method's process and in one without it."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import signal
@@ -11,6 +9,8 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 
 import pytest
+import torch
+from safetensors.torch import save
 
 from bench.execution import outside
 from bench.execution.supervisor import Limits, Outcome
@@ -73,12 +73,9 @@ def test_a_clock_that_is_slow_in_the_methods_calls_gains_nothing():
 
 
 def test_a_machine_that_is_busier_or_less_busy_meanwhile_accuses_nobody():
+    names, given = ("outside_samples_ns", "base_outside_samples_ns"), samples()
     for factor in (0.5, 2.0):
-        given = samples()
-        scaled = {
-            name: [int(factor * ns) for ns in getattr(given, name)]
-            for name in ("outside_samples_ns", "base_outside_samples_ns")
-        }
+        scaled = {name: [int(factor * ns) for ns in getattr(given, name)] for name in names}
         found = to_vanilla(replace(given, **scaled), 0)
         assert found.base_inside_outside_ratio == pytest.approx(1 / factor, rel=0.02)
         assert found.note is None and found.ratio == pytest.approx(0.8, rel=0.01)
@@ -115,9 +112,6 @@ def test_samples_without_times_outside_are_as_before():
 
 
 def test_an_answer_of_another_size_is_wrong():
-    import torch
-    from safetensors.torch import save
-
     exact = [save({"0": torch.ones(4), "1": torch.ones(4)})]
     found = outside._compared([save({"0": torch.ones(3)})], exact, b"", None)
     assert found == {"rel_l2": [1.0, 1.0], "top1": [0.0, 0.0]}
@@ -126,9 +120,6 @@ def test_an_answer_of_another_size_is_wrong():
 
 
 def test_an_answer_that_differs_from_the_scored_one_is_a_fault():
-    import torch
-    from safetensors.torch import save
-
     answer = torch.arange(4.0)
     given, exact = [save({"0": answer})], [save({"0": answer + 0.0})]
     scored = {"texts": [0], "answers": [answer.tolist(), answer.tolist()]}
@@ -162,9 +153,8 @@ class Ends:
 )
 def test_a_vanilla_that_can_not_answer_is_a_reason_and_the_method_goes_on(ends, reason):
     method, base = Ends(ends=False), Ends(ends)
-    found = outside.time_both(
-        {"calls": 1, "samples": 1, "dropped": 1}, method, contextlib.nullcontext(base), None
-    )
+    counts = {"calls": 1, "samples": 1, "dropped": 1}
+    found = outside.time_both(counts, method, contextlib.nullcontext(base), None)
     assert found == {"reason": f"vanilla in a process without the method: {reason}"}
     assert method.signals[0] == signal.SIGSTOP and method.signals[-1] == signal.SIGCONT
     assert Connection(method.other.detach()).recv_bytes() == b"stop"

@@ -1,7 +1,5 @@
 """A cell's processes are forks of one that has loaded its model, and never a method."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

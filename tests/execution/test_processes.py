@@ -1,7 +1,5 @@
 """How several processes share the pairs of a cell, and how their samples become one row."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap
@@ -227,9 +225,8 @@ def test_a_method_that_takes_another_time_alone_widens_its_interval(alone, verdi
     assert row["lat_verdict"] == verdict and not made.sample_faults(row)
     assert (WIDENED_TO_ALONE in row["lat_ratio_ci_method"]) == (alone > 1)
     assert row["lat_ratio_ci_hi"] == pytest.approx(0.6 * alone, rel=0.1)
-    assert bool([line for line in row_table._latency(row) if "interval widened" in line]) == (
-        alone > 1
-    )
+    told = [line for line in row_table._latency(row) if "interval widened" in line]
+    assert bool(told) == (alone > 1)
 
 
 def test_blocks_kept_by_size_need_no_more_than_the_peak():

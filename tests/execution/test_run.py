@@ -1,7 +1,5 @@
 """A request becomes a row: the whole path, on a tiny model, through the real children."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

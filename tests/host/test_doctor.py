@@ -1,7 +1,5 @@
 """bench doctor: each finding has its state, and what to do about it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -32,9 +30,8 @@ def test_the_command_prints_records_and_needs_no_torch(tmp_path):
         f"code = dispatch(['doctor', '--json', '--results', {str(tmp_path)!r}]); "
         "assert 'torch' not in sys.modules; sys.exit(code)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     records = json.loads(done.stdout)
     assert {"about", "state", "found", "advice"} == set(records[0])
     assert "torch" in {record["about"] for record in records}
@@ -61,8 +58,7 @@ def test_no_compiler_and_no_vectors_are_worth_a_look(monkeypatch, tmp_path):
 def test_a_wrong_width_is_bad(monkeypatch, tmp_path):
     monkeypatch.setenv(widths.VARIABLE, "avx1024")
     finding = findings(tmp_path)["native kernels"]
-    assert finding.state == State.BAD
-    assert "avx1024" in finding.found
+    assert finding.state == State.BAD and "avx1024" in finding.found
 
 
 def test_little_memory_a_full_disk_and_a_quota_are_worth_a_look(monkeypatch, tmp_path):

@@ -1,7 +1,5 @@
 """The driver's report on a GPU, from a stand-in for NVML."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Features of a machine besides its counters: an energy meter, math libraries, physical cores."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

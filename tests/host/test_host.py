@@ -1,7 +1,5 @@
 """The fingerprint is complete, stays the same, and is null where the machine reports nothing."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -97,8 +95,7 @@ def test_a_machine_that_reports_nothing_gives_nulls(bare):
 
 def test_too_many_threads_are_noise():
     facts = host.fingerprint(threads=10_000, device="cpu")
-    assert facts["noisy"]
-    assert "10000 threads" in facts["noise_reason"]
+    assert facts["noisy"] and "10000 threads" in facts["noise_reason"]
 
 
 CALM = host.Counters(0, 100, 0, 0, 0.0)
@@ -186,17 +183,12 @@ def test_code_state_is_the_projects_whatever_the_folder(monkeypatch, tmp_path):
     assert code_state() == {"code_sha": None, "code_dirty": None}
 
 
-@pytest.mark.parametrize(
-    "said, dirty",
-    [
-        ("# branch.oid abc\n# branch.head main\n", False),
-        ("# branch.oid abc\n? bench/new.py\n", True),
-    ],
-)
-def test_code_state_reads_git(monkeypatch, tmp_path, said, dirty):
+@pytest.mark.parametrize(("line", "dirty"), [("# branch.head main", False), ("? new.py", True)])
+def test_code_state_reads_git(monkeypatch, tmp_path, line, dirty):
     (tmp_path / ".git").mkdir()
     monkeypatch.setattr(host, "ROOT", tmp_path)
-    answer = subprocess.CompletedProcess([], 0, stdout=said.encode())
+    said = f"# branch.oid abc\n{line}\n".encode()
+    answer = subprocess.CompletedProcess([], 0, stdout=said)
     monkeypatch.setattr(subprocess, "run", lambda *args, **options: answer)
     assert code_state() == {"code_sha": "abc", "code_dirty": dirty}
 
@@ -208,10 +200,10 @@ def test_certificate_of_this_machine():
     assert certificate["aa_verdict"] in list(Verdict)
 
 
-def test_no_torch_is_imported():
+def test_facts_of_a_host_and_the_store_of_rows_import_nothing_heavy():
     code = (
         "import sys, bench.rows.store\n"
         "from bench.host import host\nhost.fingerprint(1, 'cpu'), host.available_memory()"
     )
-    heavy = "{'torch', 'numpy', 'pyarrow'} & set(sys.modules)"
+    heavy = "{'torch', 'numpy', 'pyarrow', 'pandas', 'hydra'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", f"{code}\nassert not {heavy}"], check=True)

@@ -1,7 +1,5 @@
 """The bytes that a step reads of each method's cache, counted and reported."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Decoding a forced answer: equal work in both arms, the costs of a cache, fidelity, checks."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,7 @@
 """NaN in a method or a model is an error with its layer, and never a score."""
 
-from __future__ import annotations
-
+import gc
+import weakref
 from dataclasses import dataclass
 
 import pytest
@@ -15,9 +15,11 @@ from bench.models.decoder import DecoderFamily
 from bench.models.t5 import T5Family
 from bench.request import plugins
 from methods.base import Method, SequenceInfo
+from methods.knorm import KNorm
 from methods.kvzip import KVzip
 from methods.vanilla import Vanilla
 from tests.conftest import ROOT
+from tests.methods.decoder import workload
 from tests.rogues.rogues import NotANumber
 
 IDS = torch.arange(4, 44)[None] % 60 + 3
@@ -32,6 +34,17 @@ class Walks(Method):
 def encode(family, sequence=None):
     with torch.inference_mode(), finite.watched(family):
         family.encode(IDS, sequence or SequenceInfo())
+
+
+def test_a_watched_cache_is_freed_with_its_last_reference():
+    """Caches of answers that have ended would otherwise fill the memory: garbage collection counts
+    objects and not their bytes."""
+    gc.disable()
+    try:
+        cache = weakref.ref(finite.FiniteWatcher(KNorm(), 1).kv_cache(workload()))
+        assert cache() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("family", [BertFamily, T5Family, DecoderFamily])
@@ -51,9 +64,7 @@ def test_a_walk_that_gives_infinity_is_named():
 
 def test_weights_of_the_model_are_not_the_methods_fault():
     family = T5Family.tiny(Vanilla())
-    next(iter(family.model.encoder.block[0].layer[0].SelfAttention.q.parameters())).data[0] = (
-        torch.nan
-    )
+    family.model.encoder.block[0].layer[0].SelfAttention.q.weight.data[0] = torch.nan
     with pytest.raises(finite.NotFiniteError, match="the model gave method Vanilla NaN in the att"):
         encode(family)
 

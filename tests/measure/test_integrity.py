@@ -1,7 +1,5 @@
 """Checks of precision, and of state that a method leaves for vanilla."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import threading
@@ -59,15 +57,10 @@ def test_what_a_method_changes_of_torchs_state_is_put_back_and_noted():
     modes = "torch's function or dispatch modes"
     assert side_effects.STATE[modes][0]() == process.state[modes]
     assert torch.get_default_dtype() == torch.float32
-    assert (
-        torch.get_num_threads() == threads and not side_effects.STATE["flushing of denormals"][0]()
-    )
-    assert process.notes == [
-        "the method changes global state: torch's threads",
-        "the method changes global state: the default dtype",
-        "the method changes global state: flushing of denormals",
-        "the method changes global state: torch's function or dispatch modes",
-    ]
+    assert torch.get_num_threads() == threads
+    assert not side_effects.STATE["flushing of denormals"][0]()
+    changed = ("torch's threads", "the default dtype", "flushing of denormals", modes)
+    assert process.notes == [f"the method changes global state: {name}" for name in changed]
 
 
 @torch.inference_mode()

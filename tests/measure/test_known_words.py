@@ -1,7 +1,5 @@
 """How well a tokenizer knows the words of a cell's rows."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
@@ -31,13 +29,10 @@ def test_a_tokenizer_without_unknown_tokens_has_no_share_of_them(unknown):
 
 def test_of_a_row_that_is_written_for_a_length_the_written_words_count():
     rows = [GeneratedRow("a", "who", "the shortest form", (), stream="s")]
-    words = SimpleNamespace(
-        unk_token_id=None, eos_token_id=1, pad_token_id=0,
-        decode=lambda ids, **given: " ".join("word" for _ in ids),
-    )  # fmt: skip
-    assert known_words(TASK, rows, [Encoded([5] * 8, [True] * 8, 8)], words) == {
-        "tokens_per_word": 1.0
-    }
+    words = tokenizer(None)
+    words.decode = lambda ids, **given: " ".join("word" for _ in ids)
+    found = known_words(TASK, rows, [Encoded([5] * 8, [True] * 8, 8)], words)
+    assert found == {"tokens_per_word": 1.0}
 
 
 def test_a_task_of_its_own_ids_has_no_words():

@@ -1,7 +1,5 @@
 """Likelihood of a continuation: equal to a plain pass of the model, and worse with less cache."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Memory, fidelity and GPU timing, on kernels without clear_refs and with a stand-in for CUDA."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

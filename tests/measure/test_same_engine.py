@@ -1,7 +1,5 @@
 """Exact attention by the engine that runs the method, as a third arm."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Answers of several methods after one prefill, decoded as one batch: the ordinary path's."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 

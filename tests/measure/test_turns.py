@@ -1,7 +1,5 @@
 """Times in turns: pairs with vanilla, bytes of each cache, and sweeps that time cells together."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -27,13 +25,6 @@ def cells(*methods):
     return [bench.compose(*SHAPE, *words.split()) for words in methods]
 
 
-class Report:
-    """The messages of a child to its supervisor."""
-
-    def __call__(self, stage, done=0, total=0, note=""):
-        pass
-
-
 def measured(some):
     """A child's measurements, in this process, which keeps its settings and other threads."""
     request = {"cells": [cell.to_json() for cell in some], "rounds": ROUNDS, "counts": True}
@@ -42,7 +33,7 @@ def measured(some):
         patch.setattr(worker, "keep_freed_memory", lambda: None)
         patch.setattr(side_effects, "check_python_threads", lambda: None)
         patch.setattr(side_effects, "check_processes", lambda: None)
-        return turns.measure(request, Report())
+        return turns.measure(request, lambda *_: None)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,16 @@ from methods.h2o import H2O
 from methods.knorm import KNorm
 from methods.snapkv import SnapKV
 from methods.xattention import XAttention
-from tests.methods.decoder import call_of, check_reads, chosen, decoded, inputs, one_hot, tokens
+from tests.methods.decoder import (
+    call_of,
+    check_reads,
+    chosen,
+    decoded,
+    inputs,
+    one_hot,
+    tokens,
+    workload,
+)
 from tests.models.decoders import tiny
 
 

@@ -1,7 +1,5 @@
 """Rows like those of sweeps over several benchmarks, made without running anything."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Rows of RULER's tasks, made without running anything."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Citations for methods, tasks and rows."""
 
-from __future__ import annotations
-
 import re
 
 import bench
@@ -21,9 +19,8 @@ def test_every_entry_is_whole_and_cited():
     text = (plugins.CONF / citations.FILE).read_text()
     assert len(known) == len(re.findall("^@", text, re.MULTILINE))
     for one in known.values():
-        assert {"author", "title"} <= one.fields.keys() and one.text.count("{") == one.text.count(
-            "}"
-        )
+        assert {"author", "title"} <= one.fields.keys()
+        assert one.text.count("{") == one.text.count("}")
         assert "eprint" not in one.fields or re.fullmatch(r"\d{4}\.\d{4,5}", one.fields["eprint"])
     papers = [one.fields["eprint"] for one in known.values() if "eprint" in one.fields]
     assert len(papers) == len(set(papers))

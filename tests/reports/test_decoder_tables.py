@@ -1,7 +1,5 @@
 """Printed scores of decoders' methods, and the direction of the board's row next to each."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 
@@ -13,11 +11,6 @@ from reports.decoder_tables import Direction
 from reports.papers import printed
 from reports.wording import NONE
 from tests import made as bench_made
-
-
-def line_of(**columns):
-    given = {"method": "snapkv", "share": 0.2, "bits": None, "value": 60.0, "full": 80.0}
-    return given | columns
 
 
 def ours(method="snapkv", verdict=QualityVerdict.LOWER, **parameters):
@@ -65,7 +58,8 @@ def test_without_a_board_there_is_no_table():
     ],
 )
 def test_a_direction_is_that_of_both_scores(line, row, expected):
-    pair = line_of(**line, ours=ours(**row, budget=0.25))
+    given = {"method": "snapkv", "share": 0.2, "bits": None, "value": 60.0, "full": 80.0}
+    pair = given | line | {"ours": ours(**row, budget=0.25)}
     assert decoder_tables.direction(pair) == expected
 
 

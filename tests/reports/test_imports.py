@@ -1,7 +1,5 @@
 """Which modules reports import: no torch, method or task, and tables know no figure and no page."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """An oracle is marked in every report, shows a ceiling, and is never ranked or recommended."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -13,11 +11,10 @@ from reports.figures.cells import load
 from reports.figures.kinds import over_parameter, pareto
 from reports.oracles import is_oracle, marked
 from tests.reports import made_ruler
-from tests.reports.figures.made_rows import measured, store
-from tests.reports.leaderboard.pages import boards, data_of, small, stored, written
+from tests.reports.figures.made_rows import LINES, measured, store
+from tests.reports.leaderboard.pages import ONE, boards, data_of, small, stored, written
 from tests.reports.test_result_tables import VANILLA, cell
 
-WHERE = {"task": "longeval_lines", "benchmark": "longeval", "metric": "accuracy"}
 WITHIN = json.dumps({"budget": 0.25, "prefill": {"name": "oracle_blocks"}})
 
 
@@ -45,10 +42,8 @@ def test_a_name_has_its_mark():
 
 def board_rows():
     """A board's rows, and the same with an oracle that is better and cheaper than all others."""
-    rows = [*small(kinds=(("hub", "finetuned"),))]
-    rows = [
-        row | {"status": "ok"} for row in rows if row["method"] in ("vanilla", "vcc", "fourier")
-    ]
+    methods = ("vanilla", "vcc", "fourier")
+    rows = [row | {"status": "ok"} for row in small(methods=methods, **ONE)]
     best = {"value": 99.0, "ci_lo": 98.5, "ci_hi": 99.5, "lat_ratio": 0.1, "lat_verdict": "faster",
             "lat_ratio_ci_lo": 0.09, "lat_ratio_ci_hi": 0.11, "mem_ratio": 0.1,
             "value_diff": 50.0, "value_diff_ci_lo": 49.0, "value_diff_ci_hi": 51.0}  # fmt: skip
@@ -80,7 +75,7 @@ def test_a_board_ranks_as_without_it(tmp_path):
 
 def figure_rows(folder):
     """Caches at two budgets, oracles that are better than all caches, and vanilla."""
-    rows = [measured("vanilla", 1024, **WHERE)]
+    rows = [measured("vanilla", 1024, **LINES)]
     settings = [("snapkv", {"budget": b, "prefill": None}, 10 / b, b) for b in (0.5, 0.25)]
     settings += [("oracle_topk", {"budget": b, "prefill": None}, 0.0, 1.0) for b in (0.5, 0.125)]
     settings += [("oracle_topp", {"p": 0.9, "prefill": None}, 0.0, 1.0)]
@@ -89,7 +84,7 @@ def figure_rows(folder):
         base = dict.fromkeys(("base_kv_bytes_held", "base_kv_bytes_read_per_token"), 4096)
         ratios = dict.fromkeys(("kv_held_ratio", "kv_read_ratio"), ratio)
         method_costs = (loss, 0.03, 1e-6, 0.004, 0.0)
-        more = {"params": params, "costs": method_costs, **WHERE, **costs, **base, **ratios}
+        more = {"params": params, "costs": method_costs, **LINES, **costs, **base, **ratios}
         rows.append(measured(method, 1024, **more))
     return load(store(folder, rows))
 
@@ -135,7 +130,7 @@ def test_equal_bytes_leave_it_out(tmp_path):
     held = {"kv_bytes_held": 1 << 20, "base_kv_bytes_held": 2 << 20}
     rows = [
         measured(method, 1024, params={"budget": 0.5}, costs=(1.0, 0.03, 1e-6, 0.004, 0.0),
-                 model=model, **WHERE, **held)
+                 model=model, **LINES, **held)
         for method in ("snapkv", "oracle_topk") for model in ("large", "small")
     ]  # fmt: skip
     drawn = over_parameter.models(load(store(folder, rows)), 2, over_parameter.HELD)

@@ -1,6 +1,4 @@
-"""The declared tables of docs/results.md, from made rows."""
-
-from __future__ import annotations
+"""The declared tables of docs/results.md, from made rows; whole tables are in snapshots/."""
 
 from bench.rows.store import Store
 from bench.status import Status, Verdict
@@ -10,9 +8,12 @@ from tests import made as bench_made
 from tests.reports import made
 
 
-def the_table(tables, rows):
-    [(grid, _)] = tables.tables(rows)
-    return grid
+def told(tables):
+    """The cells of the head and of each line of some tables."""
+    grids = [(grid.caption, [grid.head, *grid.lines]) for grid, _ in tables]
+    return "\n".join(
+        "\n".join([caption, *(" | ".join(cells) for cells in lines)]) for caption, lines in grids
+    )
 
 
 def test_a_table_is_of_the_host_that_measured_most_of_its_rows():
@@ -45,7 +46,7 @@ VANILLA = {"tpot_ratio": None, "lat_ratio": None, "tpot_median_ns": 2e6, "lat_me
            "kv_bytes_held": 3 << 20, "kv_bytes_read_per_token": 1 << 20}  # fmt: skip
 
 
-def test_each_cache_has_a_line():
+def test_each_cache_has_a_line(snapshot):
     rows = [
         cell("snapkv·0.25", tokens_seen_mean=1296.6),
         cell("vanilla", **VANILLA),
@@ -53,17 +54,7 @@ def test_each_cache_has_a_line():
         cell("h2o·0.25", status=Status.ERROR),
         cell("tova·0.25", length=8192, status=Status.SKIPPED),
     ]
-    grid = the_table(result_tables.KV, rows)
-    assert grid.lines[0][1] == "vanilla (toy weights)" and len(grid.lines) == 4
-    assert all(line[1].endswith(" (toy weights)") for line in grid.lines)
-    lines = {line[1].partition(" ")[0]: line[2:] for line in grid.lines}
-    assert lines["vanilla"] == ["100.0", "2.00 ms", "50 ms", "3.0 MiB", "×0.52", "1.0 MiB", ""]
-    assert lines["snapkv·0.25"] == [
-        "100.0", "×0.80 faster", "×1.10 slower", "×0.25", "×0.52", "×0.20", "50 %"
-    ]  # fmt: skip
-    assert lines["kivi·2"][1] == lines["kivi·2"][6] == "–"
-    assert lines["h2o·0.25"][0] == "failed"
-    assert {line[0] for line in grid.lines} == {"2,048", "1,297 of 2,048"}
+    snapshot("caches", told(result_tables.KV.tables(rows)))
     assert result_tables.KV.tables([]) == []
 
 
@@ -91,15 +82,14 @@ def row_of(**changes):
 
 
 def seeds(method, *values, **changes):
+    key = f"{method}{changes}"
     return [
-        row_of(
-            method=method, seed=seed, value=value, cell_key=f"{method}{seed}{changes}", **changes
-        )
+        row_of(method=method, seed=seed, value=value, cell_key=f"{key}{seed}", **changes)
         for seed, value in enumerate(values)
     ]
 
 
-def test_scores_are_means_over_seeds(tmp_path):
+def test_scores_are_means_over_seeds(tmp_path, snapshot):
     rows = [
         *seeds("vanilla", 80.0, 82.0),
         *seeds("luna", 50.0, at_chance=True),
@@ -110,14 +100,7 @@ def test_scores_are_means_over_seeds(tmp_path):
     ]
     Store(tmp_path).append({**row, "row_id": row["cell_key"]} for row in rows)
     records = lra_tables.seeds(Store(tmp_path).rows().to_pylist())
-    (own, _), (swapped, _) = lra_tables.SCORES.tables(records)
-    assert own.caption == "Each method trained for itself" and own.head == ["method", "lra_text"]
-    assert own.lines == [
-        ["vanilla", "81.0 ± 1.4 (2 seeds)"],
-        ["linformer", "65.0 ± 21.2 (2 seeds, 1 at chance)"],
-        ["luna", "50.0 ‡"],
-    ]
-    assert swapped.lines == [["mra", "70.0"]]
+    snapshot("lra_scores", told(lra_tables.SCORES.tables(records)))
 
 
 def test_several_seeds_widen_the_verdict_on_what_was_trained_for_itself():
@@ -130,6 +113,6 @@ def test_several_seeds_widen_the_verdict_on_what_was_trained_for_itself():
         row_of(**own, seed=seed, cell_key=str(seed), row_id=str(seed), value_diff=difference)
         for seed, difference in enumerate((-3.0, -2.0, -4.0))
     ]
-    grid = the_table(lra_tables.PUBLISHED, lra_tables.at_published_length(rows))
+    [(grid, _)] = lra_tables.PUBLISHED.tables(lra_tables.at_published_length(rows))
     column = grid.head.index("difference from vanilla")
     assert {line[column].split(") ")[1] for line in grid.lines} == {"undecided, seeds ± 1.0"}

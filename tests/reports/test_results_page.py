@@ -1,7 +1,5 @@
 """docs/results.md is generated from the rows that it is given."""
 
-from __future__ import annotations
-
 import re
 
 from bench.request import compose

@@ -1,7 +1,5 @@
 """Grids as floats of LaTeX: their widths, their parts and their notes. `make tex` sets them."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Rank correlations between settings of the cache experiments."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """A broken plugin is named in one line with its file, and breaks nothing else."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 from pathlib import Path
@@ -63,19 +61,6 @@ def plugin(tmp_path, conf_folder, monkeypatch):
         del sys.modules[name]
 
 
-@pytest.fixture
-def told(capsys):
-    """Runs a command that refuses its request, and returns its one line of output."""
-
-    def run(*words: str) -> str:
-        assert dispatch(words) == 2
-        (line,) = capsys.readouterr().err.strip().splitlines()
-        assert line.startswith("bench: ")
-        return line
-
-    return run
-
-
 @pytest.mark.parametrize(
     ("yaml", "code", "expected"),
     [
@@ -91,13 +76,13 @@ def told(capsys):
         (METHOD_YAML, "", "which defines nothing"),
     ],
 )  # fmt: skip
-def test_a_file_that_cannot_be_read_is_named(plugin, told, yaml, code, expected):
+def test_a_file_that_cannot_be_read_is_named(plugin, refused, yaml, code, expected):
     folder = plugin("method", yaml, code)
-    line = told("plan", "method=broken", "length=512", f"results={folder}")
+    line = refused("plan", "method=broken", "length=512", f"results={folder}")
     assert expected in line and "broken" in line
     if "duplicate" not in expected:  # PyYAML takes the last one
-        assert told("check", "method=broken") == line
-        assert told("run", "method=broken") == line
+        assert refused("check", "method=broken") == line
+        assert refused("run", "method=broken") == line
 
 
 def test_one_broken_file_leaves_the_list_of_the_others(plugin, capsys):
@@ -119,9 +104,9 @@ def test_one_broken_file_leaves_the_list_of_the_others(plugin, capsys):
         (METHOD.replace("int = 1", "int"), "broken: no value for 'window'"),
     ],
 )
-def test_a_method_that_cannot_be_made_is_named(plugin, told, code, expected):
+def test_a_method_that_cannot_be_made_is_named(plugin, refused, code, expected):
     plugin("method", METHOD_YAML, code)
-    line = told("check", "method=broken")
+    line = refused("check", "method=broken")
     assert expected in line
     assert "(" not in expected or "broken_plugin" in line.rpartition("(")[2]
     with pytest.raises(RequestError, match="broken"):
@@ -139,10 +124,10 @@ def test_a_method_that_cannot_be_made_is_named(plugin, told, code, expected):
         (TASK_YAML, TASK + "    def load(self, *_): return None\n", "load gave NoneType"),
     ],
 )
-def test_a_task_that_cannot_be_used_is_named(plugin, told, tmp_path, yaml, code, expected):
+def test_a_task_that_cannot_be_used_is_named(plugin, refused, tmp_path, yaml, code, expected):
     plugin("task", yaml, code)
     model = made.checkpoint(tmp_path / "model")
-    line = told("run", "task=broken", f"model={model}", "length=256", f"results={tmp_path}")
+    line = refused("run", "task=broken", f"model={model}", "length=256", f"results={tmp_path}")
     assert expected in line and ("broken" in line or "task.metric" in line)
 
 
@@ -163,9 +148,9 @@ def test_a_plan_refuses_the_cells_of_a_broken_task_alone(plugin, tmp_path, capsy
         ("launcher", "- a\n", ("plan", "launcher=broken")),
     ],
 )
-def test_every_other_yaml_is_named(plugin, told, tmp_path, group, yaml, words):
+def test_every_other_yaml_is_named(plugin, refused, tmp_path, group, yaml, words):
     plugin(group, yaml)
-    assert f"{group}/broken.yaml" in told(*words, f"results={tmp_path}")
+    assert f"{group}/broken.yaml" in refused(*words, f"results={tmp_path}")
 
 
 @pytest.mark.parametrize(

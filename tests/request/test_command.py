@@ -1,8 +1,6 @@
 """The command of a cell composes to the same cell, for every row that is shipped and for words that
 people give."""
 
-from __future__ import annotations
-
 import functools
 import re
 import shlex
@@ -26,8 +24,7 @@ PLAIN = ("seed", "length", "threads", "n", "batch", "measure", "protocol", "ques
 @functools.cache
 def shipped() -> list[dict[str, Any]]:
     columns = ["row_id", "command", "cell", "cell_key"]
-    rows: list[dict[str, Any]] = Store(ROOT / "results/reference").rows(columns).to_pylist()
-    return rows
+    return Store(ROOT / "results/reference").rows(columns).to_pylist()
 
 
 def key_of(request: dict[str, Any], stored: Cell) -> str:
@@ -103,9 +100,7 @@ def test_a_shipped_command_is_what_hydra_composes_of_all_its_words():
     by_kind = {}
     for row in shipped():
         words = shlex.split(row["command"])[2:]
-        kind = tuple(
-            sorted({word.partition("=")[0].partition(".")[0] for word in words} - {*PLAIN})
-        )
+        kind = frozenset(word.partition("=")[0].partition(".")[0] for word in words) - {*PLAIN}
         by_kind[kind] = max(by_kind.get(kind, []), words, key=len)
     for words in by_kind.values():
         assert request_of(words) == compose.resolve(composed(*words), words)

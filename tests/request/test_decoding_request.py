@@ -1,7 +1,5 @@
 """How many new tokens a request decodes, and the budget of a method's KV cache."""
 
-from __future__ import annotations
-
 import pytest
 
 import bench

@@ -1,7 +1,5 @@
 """docs/extending.md works as written: its package is found, its data are read, its family runs."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

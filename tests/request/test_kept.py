@@ -1,7 +1,5 @@
 """Data cached on disk for the next command are never stale."""
 
-from __future__ import annotations
-
 import os
 
 import pytest
@@ -54,10 +52,9 @@ def test_plain_values_are_put_into_what_was_composed(composed):
 def test_a_changed_file_is_composed_anew(conf_folder):
     path = conf_folder / "method" / "windowed.yaml"
     path.parent.mkdir()
+    target = "methods.bigbird.bigbird:BigBird"
     for window in (5, 7):
-        path.write_text(
-            f"name: windowed\ntarget: methods.bigbird.bigbird:BigBird\nwindow: {window}\n"
-        )
+        path.write_text(f"name: windowed\ntarget: {target}\nwindow: {window}\n")
         for _ in range(2):
             request = compose.compose(["method=windowed", "length=512"])
             assert request["method"]["window"] == window

@@ -1,7 +1,5 @@
 """`question=after` and `turns=N`: supported models, the cell's key, a row for each question."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -44,11 +42,8 @@ def test_each_turn_asks_for_another_answer_that_its_text_holds(task):
 
 def test_the_first_turn_is_what_a_single_one_asks():
     for task in ("longeval_lines", "ruler_niah_multikey_1"):
-        one, three = (
-            bench.compose("model=embedded-llama", f"task={task}", "length=1024", "n=1", *more)
-            for more in ([], ["turns=3"])
-        )
-        first, *_ = three.rows().rows
-        (single,) = one.rows().rows
-        assert (first.id, first.query, first.document) == (
-            single.id, single.query, single.document)  # fmt: skip
+        words = ("model=embedded-llama", f"task={task}", "length=1024", "n=1")
+        one, three = (bench.compose(*words, *more).rows().rows for more in ([], ["turns=3"]))
+        (single,), (first, *_) = one, three
+        for name in ("id", "query", "document"):
+            assert getattr(first, name) == getattr(single, name)

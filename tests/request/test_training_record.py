@@ -1,7 +1,5 @@
 """The record in a model's folder of the training of its weights."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,14 +1,11 @@
 """`skip_unanswerable=true`: rows without a right answer are left out of a cell, and counted."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
 
 import bench
-from bench.cli.main import dispatch
 from bench.errors import RequestError
 from bench.request import compose
 from bench.request.cell import Cell
@@ -44,12 +41,10 @@ def test_it_is_in_the_key_where_it_is_given():
     assert Cell.with_rows(compose.compose(again), "test", "").skip_unanswerable
 
 
-def test_the_row_is_named_or_left_out_and_counted(words, tmp_path, capsys):
+def test_the_row_is_named_or_left_out_and_counted(words, refused):
     with pytest.raises(RequestError, match="line 2: column 'answer' has no right answer; skip_una"):
         bench.compose(*words)
-    code = dispatch(["run", *words])
-    (line,) = capsys.readouterr().err.splitlines()
-    assert code == 2 and "passkey.jsonl line 2" in line
+    assert "passkey.jsonl line 2" in refused("run", *words)
     cell = bench.compose(*words, SKIP)
     assert [row.id for row in cell.rows().rows] == ["0", "2"]
     assert cell.columns["n_unanswerable"] == 1

@@ -1,7 +1,5 @@
 """A store in a separate folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,7 @@ def row(key: str = "k", **more: Any) -> dict[str, Any]:
 
 
 def ids(store: Store) -> list[str]:
-    found: list[str] = store.rows(["row_id"])["row_id"].to_pylist()
-    return found
+    return store.rows(["row_id"])["row_id"].to_pylist()
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Comparisons of new tokens and of whole answers, derived from raw samples."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace

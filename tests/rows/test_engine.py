@@ -1,7 +1,5 @@
 """The ratio to exact attention by the same engine, and a row's description of its engine."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -65,7 +63,6 @@ def test_kernels_are_named_without_their_reasons():
     assert kernel_names(used) == "native avx512 int8, torch"
     assert kernel_names(used, words=1) == "native, torch"
     assert kernels(used)[1] == ("torch", "no compiler (g++ or c++ is not in PATH)")
-    assert kernels("torch (it can't be built: one; two)") == [
-        ("torch", "it can't be built: one; two")
-    ]
+    reason = "it can't be built: one; two"
+    assert kernels(f"torch ({reason})") == [("torch", reason)]
     assert kernel_names("torch") == "torch" and kernel_names(None) == ""

@@ -1,7 +1,5 @@
 """Predictions in shards: they continue where they stopped, and torn or wrong data are reported."""
 
-from __future__ import annotations
-
 import pytest
 
 from bench.rows.predictions import Predictions
@@ -21,7 +19,6 @@ def test_predictions_go_on_where_they_stopped(tmp_path):
 def test_torn_line_of_predictions_is_left_out(tmp_path):
     predictions = Predictions(tmp_path, "key")
     path = predictions.append([{"id": i, "prediction": "x" * 20} for i in range(3)])
-    assert path is not None
     path.write_bytes(path.read_bytes()[:-10])
     assert list(predictions.done()) == [0, 1]
     predictions.append([{"id": 2, "prediction": "y"}])
@@ -35,7 +32,6 @@ LONE = '{"id": 2, "prediction": "a\\ud800"}'
 def test_a_line_that_is_no_prediction_is_left_out_and_named(tmp_path, line):
     predictions = Predictions(tmp_path, "key")
     path = predictions.append([{"id": 1, "prediction": "x"}])
-    assert path is not None
     path.write_text(path.read_text() + line)
     assert list(predictions.done()) == [1]
     (warning,) = predictions.warnings
@@ -45,7 +41,6 @@ def test_a_line_that_is_no_prediction_is_left_out_and_named(tmp_path, line):
 
 def test_a_pair_of_surrogates_is_text(tmp_path):
     path = Predictions(tmp_path, "key").append([{"id": 1, "prediction": "x"}])
-    assert path is not None
     path.write_text('{"id": 1, "prediction": "\\ud83d\\ude00"}')
     assert Predictions(tmp_path, "key").done()[1]["prediction"] == "😀"
 

@@ -1,7 +1,5 @@
 """bench rescore: a repaired metric needs no new run, and never a wrong number."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """bench results: listing, filtering, merging, checking and migrating rows, and its errors."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

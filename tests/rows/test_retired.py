@@ -1,7 +1,5 @@
 """Rows that no longer count: marked in every view, never ranked, stored unchanged."""
 
-from __future__ import annotations
-
 import pytest
 
 from bench.cli.main import dispatch
@@ -40,13 +38,11 @@ def rule(where):
 @pytest.fixture
 def rows(tmp_path):
     """Two versions of a method, and vanilla."""
-    Store(tmp_path / "rows").append(
-        [
-            made.row(method="vcc", method_version="old", row_id="a" * 32, value=90.0),
-            made.row(method="vcc", method_version="new", row_id="b" * 32, length=1024),
-            made.row(method="vanilla", row_id="c" * 32),
-        ]
-    )
+    Store(tmp_path / "rows").append([
+        made.row(method="vcc", method_version="old", row_id="a" * 32, value=90.0),
+        made.row(method="vcc", method_version="new", row_id="b" * 32, length=1024),
+        made.row(method="vanilla", row_id="c" * 32),
+    ])  # fmt: skip
     return tmp_path / "rows"
 
 
@@ -94,13 +90,10 @@ def test_listings_and_comparisons_mark_it(rows, retire, capsys, monkeypatch):
 def test_it_is_ranked_on_no_board_and_drawn_in_no_figure(rows, retire):
     retire(rule("{method_version: old}"))
     picked = pick([rows], [], 100)
-    found = {entry.row["row_id"][0]: entry
-             for board in boards.boards(picked.rows, lambda *_: None)
-             for entry in board.entries}  # fmt: skip
+    shown = boards.boards(picked.rows, lambda *_: None)
+    found = {entry.row["row_id"][0]: entry for board in shown for entry in board.entries}
     assert found["a"].label == "vcc (retired)" and found["a"].rank is None
-    assert not any(
-        "retired" in board.title for board in boards.boards(picked.rows, lambda *_: None)
-    )
+    assert not any("retired" in board.title for board in shown)
     drawn = load(rows)
     assert "left out: 1 retired rows" in drawn.warnings
     assert set(drawn.cells.loc[drawn.cells["method"] == "vcc", "length"]) == {1024}

@@ -1,7 +1,5 @@
 """Rows survive any failure of their writer: concurrent writers, kills, a full disk."""
 
-from __future__ import annotations
-
 import fcntl
 import multiprocessing
 import os
@@ -48,10 +46,8 @@ def test_killed_in_the_middle_of_an_append(store, stage):
         f"os.{stage} = stop\n"
         "Store(sys.argv[1]).append([{'cell_key': 'k', 'status': 'ok'}])"
     )
-    writer = subprocess.Popen(
-        [sys.executable, "-c", code, str(store.folder)], stdout=subprocess.PIPE
-    )
-    assert writer.stdout is not None
+    command = [sys.executable, "-c", code, str(store.folder)]
+    writer = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert writer.stdout.readline() == b"here\n"
     writer.send_signal(signal.SIGKILL)
     writer.wait()

@@ -1,8 +1,6 @@
 """The statistics have their stated properties, on noise like a shared machine's and on known
 values."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Cells that run nothing, and an order in which plans are shared."""
 
-from __future__ import annotations
-
 import pytest
 
 from bench.execution import runner

@@ -1,7 +1,5 @@
 """The cells that a budget leaves out of a sweep, and the rows that report it."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

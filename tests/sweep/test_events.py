@@ -1,7 +1,5 @@
 """events=FILE: the events of a command that runs cells, for a tracker."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 from datetime import datetime

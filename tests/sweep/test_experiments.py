@@ -1,8 +1,6 @@
 """Every experiment composes and plans at both of its scales, and states its cost and expected
 result; all tables and figures of the papers exist."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import re

@@ -1,7 +1,5 @@
 """Cells of a sweep that answer together: which do, what a plan reports, and kill and resume."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

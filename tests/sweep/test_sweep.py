@@ -1,7 +1,5 @@
 """A sweep while it runs and after it: rows, records, output, and failures."""
 
-from __future__ import annotations
-
 import errno
 import io
 import json

@@ -1,7 +1,5 @@
 """Parquet files of tests."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

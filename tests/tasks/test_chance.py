@@ -67,9 +67,8 @@ def test_wikihops_candidates_have_places(form):
 def test_an_order_is_the_one_that_is_shown():
     task = build("zeroscrolls_book_sum_sort")
     others = rows("1, 2, 3")
-    assert chance(task, rows("1, 2, 3", "1, 3, 2"), others) == pytest.approx(
-        100 * (1 + 2 / 3) / 2, abs=0.01
-    )
+    expected = pytest.approx(100 * (1 + 2 / 3) / 2, abs=0.01)
+    assert chance(task, rows("1, 2, 3", "1, 3, 2"), others) == expected
     assert chance(task, rows("3, 2, 1"), rows("3, 2, 1")) == 100
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from bench.cli.main import dispatch
 from bench.request import plugins
 from tasks import metrics
 from tasks.base import Data, DataError
@@ -47,7 +46,7 @@ def test_rows_are_read_and_scored(tmp_path):
     assert task.score(["北京"], [row.references])["value"] == 100
 
 
-def test_a_missing_package_is_named_before_anything_runs(monkeypatch, tmp_path, capsys):
+def test_a_missing_package_is_named_before_anything_runs(monkeypatch, tmp_path, command, refused):
     absent = replace(metrics.METRICS["longbench/rouge_zh"], package="no_such_package")
     monkeypatch.setitem(metrics.METRICS, "longbench/rouge_zh", absent)
     line = r"needs the package no_such_package: pip install 'longctx-bench\[chinese\]'"
@@ -56,7 +55,6 @@ def test_a_missing_package_is_named_before_anything_runs(monkeypatch, tmp_path, 
         task.load(Data("local", tmp_path), None, 512, 0)
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text('{"prediction": "a", "reference": "b"}')
-    assert dispatch(["score", "longbench_vcsum", str(pairs)]) == 2
-    assert "needs the package no_such_package" in capsys.readouterr().err
-    assert dispatch(["check", "task=longbench_vcsum"]) == 0
-    assert "not checked: metric rouge_zh needs" in capsys.readouterr().out
+    assert "needs the package no_such_package" in refused("score", "longbench_vcsum", pairs)
+    code, out, _ = command("check", "task=longbench_vcsum")
+    assert code == 0 and "not checked: metric rouge_zh needs" in out

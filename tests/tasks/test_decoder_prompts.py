@@ -1,8 +1,6 @@
 """Prompts of decoders: the official texts, one beginning-of-sequence token, room for new tokens,
 and chat templates."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

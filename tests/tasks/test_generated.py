@@ -3,6 +3,7 @@ and official rows are read."""
 
 import json
 import re
+from random import Random
 
 import pytest
 
@@ -55,8 +56,6 @@ def test_the_answer_of_a_graph_can_be_walked_to():
 
 @pytest.mark.parametrize("kind", babi.LABELS)
 def test_babi_answers_are_labels_and_varied(kind):
-    from random import Random
-
     samples = [babi.sample(kind, Random(i)) for i in range(60)]
     labels = set(babi.LABELS[kind])
     assert all(set(answer.split(",")) <= labels for _, _, answer in samples)
@@ -68,8 +67,6 @@ def test_babi_answers_are_labels_and_varied(kind):
 
 
 def test_things_are_where_they_were_carried():
-    from random import Random
-
     for seed in range(40):
         facts, question, answer = babi.sample("qa2", Random(seed))
         place, holder, where = {}, {}, {}
@@ -156,11 +153,10 @@ def test_an_empty_set_is_an_answer_of_a_graph(tmp_path):
 def test_conversations_of_so_many_needles_are_taken(tmp_path):
     _, record, *_ = OFFICIAL["mrcr"]
     for number in (2, 8):
-        (tmp_path / "mrcr" / f"{number}needle").mkdir(parents=True)
+        folder = tmp_path / "mrcr" / f"{number}needle"
+        folder.mkdir(parents=True)
         lines = [json.dumps({**record, "n_needles": number})] * number
-        (tmp_path / "mrcr" / f"{number}needle" / f"{number}needle_mrcr.jsonl").write_text(
-            "\n".join(lines)
-        )
+        (folder / f"{number}needle_mrcr.jsonl").write_text("\n".join(lines))
     data = Data("local", tmp_path)
     assert len(build("mrcr").load(data, None, 4096, 0).rows) == 10
     rows = build("mrcr", needles=8).load(data, None, 4096, 0).rows

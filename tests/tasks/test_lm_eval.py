@@ -1,15 +1,12 @@
 """Tasks of lm-evaluation-harness as tasks here: names and messages always, scores where the package
 is installed."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from dataclasses import replace
 
 import pytest
 
-from bench.cli.main import dispatch
 from bench.request import compose, plugins
 from bench.sweep.grid import SweepGrid
 from tasks.base import Data, DataError, NoEmbeddedRows
@@ -74,19 +71,14 @@ def test_a_sweep_takes_several_of_them():
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ["run", "task=lm_eval:ruler_vt", "model=embedded-llama"],
-        ["plan", "task=lm_eval:ruler_vt"],
-        ["fetch", "lm_eval:ruler_vt"],
-        ["lm_eval", "ls", "tasks"],
-    ],
-)
-def test_the_absent_package_is_one_line_with_its_command(words, monkeypatch, capsys):
+    ["run task=lm_eval:ruler_vt model=embedded-llama", "plan task=lm_eval:ruler_vt",
+     "fetch lm_eval:ruler_vt", "lm_eval ls tasks"],
+)  # fmt: skip
+def test_the_absent_package_is_one_line_with_its_command(words, monkeypatch, refused):
     monkeypatch.setattr(package, "PACKAGE", "no_such_package")
     package.config_of.cache_clear()
-    assert dispatch(words) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "is not installed: pip install 'longctx-bench[lm-eval]'" in line
+    told = "is not installed: pip install 'longctx-bench[lm-eval]'"
+    assert told in refused(*words.split())
 
 
 def test_its_task_alone_asks_which(capsys):
@@ -168,10 +160,8 @@ def test_a_decoder_gets_the_ids_of_lm_eval_and_its_stop_strings(folder, installe
 def test_the_beginning_of_an_answer_is_in_the_assistant_s_turn(folder, installed):
     from tests.tasks.test_decoder_prompts import ASSISTANT, TOKENIZERS
 
-    text = (folder / "lamps.yaml").read_text()
-    (folder / "prefixed.yaml").write_text(
-        text.replace("task: lamps", "task: prefixed") + '\ngen_prefix: "It is"\n'
-    )
+    text = (folder / "lamps.yaml").read_text().replace("task: lamps", "task: prefixed")
+    (folder / "prefixed.yaml").write_text(text + '\ngen_prefix: "It is"\n')
     task = replace(built("prefixed", folder), decoder="chat")
     (row,) = task.load(Data("local", folder), 1, 512, 0).rows
     tokens, _ = TOKENIZERS["chat"]

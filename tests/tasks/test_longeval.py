@@ -42,9 +42,6 @@ def folder(path, name="3_lines.jsonl", rows=None) -> Data:
     return Data("local", path)
 
 
-# --- official rows ----------------------------------------------------------------------------
-
-
 def test_the_largest_set_that_fits_is_taken(tmp_path):
     for n in (3, 40, 400):
         data = folder(tmp_path, f"{n}_lines.jsonl", [record(n)])
@@ -54,9 +51,6 @@ def test_the_largest_set_that_fits_is_taken(tmp_path):
         lines(lines=7).load(data, None, 2048, 0)
     with pytest.raises(DataError, match="no set for length=100"):
         lines().load(data, None, 100, 0)
-
-
-# --- prompts ----------------------------------------------------------------------------------
 
 
 def test_templates_wrap_the_prompt(tmp_path, snapshot):
@@ -77,12 +71,8 @@ def test_a_record_that_is_too_long_loses_its_end(tmp_path):
     assert len(found.ids) == 116 and found.tokens_in == len(whole.split())
     text = words.spell(found.ids)
     assert text.endswith("in line 2? I need the number. ASSISTANT: </s>") and "<30>" not in text
-    assert text.startswith("A chat between") and words.vip(found).startswith(
-        "Now the record is over"
-    )
-
-
-# --- embedded rows ----------------------------------------------------------------------------
+    assert text.startswith("A chat between")
+    assert words.vip(found).startswith("Now the record is over")
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -154,17 +144,13 @@ def test_the_judges_parser_cuts_an_answer_at_its_first_comma():
     def score(said, label="The role of art in society"):
         return topics(metric="topic_containment_auto_eval").score([said], [[label]])["value"]
 
-    assert metrics.text.auto_eval_pair("A topic", "It was art, in society.") == (
-        "A topic", "'It was a",
-    )  # fmt: skip
+    pair = metrics.text.auto_eval_pair("A topic", "It was art, in society.")
+    assert pair == ("A topic", "'It was a")
     assert score("It was the role of art in society.") == 100
     assert score("['It was the role of art in society.']") == 100  # as an output file has it
     assert score("First, the role of art in society.") == 0
     assert score("the role of art in society, and sport") == 0
     assert score("art, music and sport", "art, music and sport") == 0
-
-
-# --- real rows --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", LINE_SIZES)

@@ -35,9 +35,6 @@ def load(name, folder, n=None, split=None):
     return task.load(Data("local", folder, split), n, task.length, 0)
 
 
-# --- tables -----------------------------------------------------------------------------------
-
-
 def test_first_n_and_the_rest_counted(tmp_path):
     lines = "".join(f"{TREE}\t{at}\n" for at in range(5))
     packed = gzip.compress(f"Source\tTarget\n{lines}".encode())
@@ -45,9 +42,6 @@ def test_first_n_and_the_rest_counted(tmp_path):
     loaded = load("lra_listops", tmp_path, 2, "train")
     assert [row.references for row in loaded.rows] == [("0",), ("1",)]
     assert loaded.n_available == 5 and len(loaded.sha256) == 64
-
-
-# --- parquet ----------------------------------------------------------------------------------
 
 
 def test_imdb_is_drawn_over_its_sorted_labels(tmp_path):
@@ -79,9 +73,6 @@ def test_grey_cuts_the_fraction_off():
     assert lra_files.grey(pixels).tolist() == [[255, 76, 0]]
 
 
-# --- PNG --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("shape", [(32, 32), (32, 32, 3)])
 def test_png_is_read_as_it_was_written(shape):
     pixels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
@@ -103,8 +94,6 @@ def test_broken_png():
         with pytest.raises(ValueError, match=message):
             lra_files.read_png(broken)
 
-
-# --- Pathfinder -------------------------------------------------------------------------------
 
 META = "pathfinder32/curv_contour_length_14/metadata/0.npy"
 IMGS = "pathfinder32/curv_contour_length_14/imgs/0/sample_0.png"

@@ -44,9 +44,6 @@ def evaluate(source: str) -> int:
     return stack[0][1][0]
 
 
-# --- ListOps ----------------------------------------------------------------------------------
-
-
 def test_operations():
     values = [3, 9, 4, 8]
     assert [listops.apply(one, values) for one in listops.OPERATORS] == [3, 9, 6, 4]
@@ -107,9 +104,6 @@ def same(one, other):
         return 1.0  # where the series below converges too slowly
     k = np.arange(1, 101)
     return min(1.0, 2 * float(((-1.0) ** (k - 1) * np.exp(-2 * k**2 * far**2)).sum()))
-
-
-# --- Pathfinder -------------------------------------------------------------------------------
 
 
 def solve(image: pathfinder.Image) -> int:

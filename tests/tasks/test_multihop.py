@@ -29,9 +29,6 @@ def hotpot() -> dict:
     return {"id": "h1", "question": "Who?", "answer": "me", "context": context}
 
 
-# --- formats ----------------------------------------------------------------------------------
-
-
 def test_hotpotqa_forms():
     context = "[ts]One[te][ss]A b.[ss] C d.[ts]Two[te][ss]E f."
     assert formats.hotpotqa("t5", "Who?", PARAGRAPHS) == ("[qs]Who?[qe]", context)
@@ -70,9 +67,6 @@ def test_every_marker_is_listed():
         build("hotpotqa", form="bert")
 
 
-# --- VIP --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "settings", "vip"),
     [
@@ -94,9 +88,6 @@ def test_the_question_is_vip_and_what_a_setting_adds(name, settings, vip):
         assert words.spell(found.ids).endswith("[ts] Two [te] [ss] E f. </s>")
 
 
-# --- embedded rows ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("index", range(4))
 def test_answers_follow_from_two_facts(index):
     found = linked_paragraphs.links("validation", index, 1024)
@@ -108,15 +99,10 @@ def test_answers_follow_from_two_facts(index):
     else:
         owner = re.fullmatch(rf"The {found.subject} belongs to (\w+)\.", facts[0])[1]
         assert facts[1] == f"{owner} lives at the {found.answer}."
-    assert (
-        found.home in found.candidates
-        and len(set(found.candidates)) == linked_paragraphs.CANDIDATES
-    )
+    assert found.home in found.candidates
+    assert len(set(found.candidates)) == linked_paragraphs.CANDIDATES
     tokens = sum(stories.count_tokens(" ".join([t, *s])) for t, s in found.paragraphs)
     assert 600 < tokens <= 1024
-
-
-# --- real rows --------------------------------------------------------------------------------
 
 
 def test_real_hotpotqa_runs_end_to_end(real_rows):

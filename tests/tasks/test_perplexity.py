@@ -1,7 +1,5 @@
 """The task perplexity: stretches of documents, their two parts, and the figures."""
 
-from __future__ import annotations
-
 import json
 import math
 import zipfile
@@ -74,10 +72,8 @@ def test_the_last_tokens_of_the_length_are_scored_and_a_text_begins_once(tmp_pat
     for words in (Words(cut=list), Starting(cut=list, start=True)):
         begun = [2] if words.start else []
         read = task.encode(row, words, 10)
-        assert (
-            words.spell([*read.ids, *read.continuation][len(begun) :], "")
-            == TEXT[: 10 - len(begun)]
-        )
+        whole = words.spell([*read.ids, *read.continuation][len(begun) :], "")
+        assert whole == TEXT[: 10 - len(begun)]
         assert read.ids[: len(begun)] == begun and 2 not in read.continuation
         assert (len(read.ids), len(read.continuation)) == (6, 4) and read.tokens_in == 6
         assert not any(read.vip)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.cli.main import dispatch
 from tasks import metrics
 from tasks.base import Data, DataError
 from tasks.loading import submission
@@ -172,13 +171,12 @@ def test_every_metric_that_needs_more_is_known():
 
 
 @pytest.mark.parametrize("name", NEEDY)
-def test_a_column_that_the_metric_needs_is_named(tmp_path, name, capsys):
+def test_a_column_that_the_metric_needs_is_named(tmp_path, name, refused):
     (column,) = NEEDY[name]
     rows = [{"prediction": "k3x", "reference": "k3x"}] * 2
     for lacking in ({}, {column: None}):
         path = write(tmp_path, "x.jsonl", [rows[0] | NEEDY[name], rows[1] | lacking])
-        assert dispatch(["score", name, str(path)]) == 2
-        (line,) = capsys.readouterr().err.splitlines()
+        line = refused("score", name, path)
         assert f"{path} line 2: metric {build(name).metric} also needs {column}; found" in line
         assert "--data-dir DIR" in line
 
@@ -204,15 +202,15 @@ def test_an_empty_set_is_an_answer_of_graphwalks(tmp_path):
 
 
 @pytest.mark.parametrize("empty", [[], {"text": []}])
-def test_a_row_without_a_right_answer_is_named_or_left_out(tmp_path, empty, capsys):
+def test_a_row_without_a_right_answer_is_named_or_left_out(tmp_path, empty, command, refused):
     rows = [{"prediction": "cat", "reference": "cat"}, {"prediction": "", "reference": empty}]
     path = write(tmp_path, "x.jsonl", rows)
-    assert dispatch(["score", "qasper", str(path)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f"{path} line 2: no right answer, and metric f1 needs one; --skip-unanswerable" in line
-    assert dispatch(["score", "qasper", str(path), "--skip-unanswerable", "--json"]) == 0
-    figures = json.loads(capsys.readouterr().out)
+    told = f"{path} line 2: no right answer, and metric f1 needs one; --skip-unanswerable"
+    assert told in refused("score", "qasper", path)
+    code, out, _ = command("score", "qasper", path, "--skip-unanswerable", "--json")
+    figures = json.loads(out)
     figures = figures[0] if isinstance(figures, list) else figures
+    assert code == 0
     assert (figures["f1"], figures["n_scored"], figures["n_unanswerable"]) == (100, 1, 1)
     path = write(tmp_path, "x.jsonl", [*rows[1:], {"prediction": "", "reference": ""}])
-    assert dispatch(["score", "qasper", str(path), "--skip-unanswerable"]) == 2
+    assert command("score", "qasper", path, "--skip-unanswerable")[0] == 2

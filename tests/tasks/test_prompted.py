@@ -84,10 +84,9 @@ def test_columns_within_columns(tmp_path):
     (row,) = within.load(folder(tmp_path, record), None, 512, 0).rows
     assert row.document.startswith("a\nb\n") and row.references == ("1,004",)
     assert within.score(["It is 1004."], [row.references])["value"] == 100
+    other = task(answers_in="answer.text", answer_after="%")
     with pytest.raises(DataError, match="without answer_after=%"):
-        task(answers_in="answer.text", answer_after="%").load(
-            folder(tmp_path, record), None, 512, 0
-        )
+        other.load(folder(tmp_path, record), None, 512, 0)
 
 
 ASKED = {"text": "The box is red.", "question": "What is red?", "answer": "the box", "id": "a"}
@@ -113,9 +112,8 @@ def test_numbers_truth_and_dates_are_text(tmp_path):
 @pytest.mark.parametrize("answer", [[], None, ["", " "]])
 def test_a_row_without_an_answer_is_refused_or_left_out(tmp_path, answer):
     data = folder(tmp_path, ASKED, {**ASKED, "answer": answer}, {**ASKED, "question": "Why?"})
-    with pytest.raises(
-        DataError, match=r"line 2: .*no right answer; skip_unanswerable=true leaves such rows out"
-    ):
+    told = r"line 2: .*no right answer; skip_unanswerable=true leaves such rows out"
+    with pytest.raises(DataError, match=told):
         task().load(data, None, 512, 0)
     loaded = task().load(replace(data, skip_unanswerable=True), None, 512, 0)
     assert [row.id for row in loaded.rows] == ["00000", "00002"]

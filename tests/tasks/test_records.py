@@ -113,9 +113,8 @@ def test_what_is_not_utf8_in_a_parquet_file_is_named(tmp_path):
     path = tmp_path / "x.parquet"
     write_table(pyarrow.table({"context": ["a"]}), path, store_schema=False)
     path.write_bytes(path.read_bytes().replace(b"context", b"c\xffntext"))
-    with pytest.raises(
-        DataError, match=r"x\.parquet: the name of a column is not UTF-8: .*xffntext"
-    ):
+    told = r"x\.parquet: the name of a column is not UTF-8: .*xffntext"
+    with pytest.raises(DataError, match=told):
         list(records.read(path))
     values = pyarrow.array([b"a"] * 70 + [b"\xff"]).view(pyarrow.string())
     write_table(pyarrow.table({"id": [0] * 71, "text": values}), path)

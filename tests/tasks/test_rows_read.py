@@ -1,8 +1,6 @@
 """Rows of benchmarks' own files, as tasks read them: rows.yaml. Unreadable rows are reported in one
 line, with file and location: bad_rows.yaml."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -40,14 +38,8 @@ def test_rows_are_read(tmp_path, snapshot):
         found = loaded(case, folder)
         text += f"{case['task']}: {len(found.rows)} of {found.n_available}, {found.split}\n"
         for row in found.rows:
-            parts = [
-                row.id,
-                row.query,
-                row.document,
-                getattr(row, "ending", ""),
-                row.second,
-                [*row.references],
-            ]
+            ending = getattr(row, "ending", "")
+            parts = [row.id, row.query, row.document, ending, row.second, [*row.references]]
             text += f"  {json.dumps(parts, ensure_ascii=False)}\n"
     snapshot("rows", text)
 

@@ -37,8 +37,6 @@ def load(data: Data, n: int | None = None, name: str = "qmsum"):
     return build(name).load(data, n, 1024, 0)
 
 
-# --- layouts ----------------------------------------------------------------------------------
-
 FOUR = "Which?\n\n (A) one\n (B) two\n (C) three\n (D) four"
 
 
@@ -48,17 +46,13 @@ def test_the_query_is_what_stands_before_the_first_blank_line():
 
 @pytest.mark.parametrize("between", ["\n\n\n", "\n\n", "\n"])
 def test_options_belong_to_the_query(between):
-    assert scrolls.options(f"{FOUR}{between}An article.\n (A) not an option") == (
-        FOUR, "An article.\n (A) not an option",
-    )  # fmt: skip
+    article = "An article.\n (A) not an option"
+    assert scrolls.options(f"{FOUR}{between}{article}") == (FOUR, article)
 
 
 def test_an_option_in_a_question_is_not_an_option_line():
     asked = FOUR.replace("Which?", "Is (A) or (D) meant?")
     assert scrolls.options(f"{asked}\n\n\nText") == (asked, "Text")
-
-
-# --- local rows -------------------------------------------------------------------------------
 
 
 def test_a_large_split_is_read_only_as_far_as_n_needs(tmp_path, monkeypatch):
@@ -71,9 +65,6 @@ def test_a_large_split_is_read_only_as_far_as_n_needs(tmp_path, monkeypatch):
     assert loaded.sha256 == hashlib.sha256(place.read_bytes()).hexdigest()
     with pytest.raises(DataError, match="line 4: broken json"):
         load(data)
-
-
-# --- embedded rows ----------------------------------------------------------------------------
 
 
 def test_embedded_rows_look_like_their_benchmark():
@@ -91,8 +82,6 @@ def test_a_length_without_room_for_a_story_is_refused():
     with pytest.raises(DataError, match="length=100 is too short for a story: 146 at least"):
         build("qmsum").load(EMBEDDED, 1, 100, 0)
 
-
-# --- encoding ---------------------------------------------------------------------------------
 
 LONG = Row("a", "who is it ?", "one two three four five six", ("x",))
 
@@ -118,9 +107,6 @@ def test_a_query_may_take_all_but_not_more(side):
     assert words.spell(task.encode(LONG, words, 5).ids) == "who is it ? </s>"
     with pytest.raises(DataError, match="row a: its query has 4 tokens, more than fit in length=4"):
         task.encode(LONG, words, 4)
-
-
-# --- real rows --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "count"), [("quality", 101), ("qasper", 86), ("gov_report", 7)])

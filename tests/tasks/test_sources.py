@@ -27,9 +27,6 @@ def read(path: Path, member: str = MEMBER) -> list:
     return list(records.read(path, member))
 
 
-# --- zips -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["/etc/rows.jsonl", "../rows.jsonl", "a/../../b", "..\\rows"])
 def test_members_that_would_leave_the_folder_are_refused(tmp_path, name):
     path = archive(tmp_path / "x.zip", json.dumps(ROW))

@@ -13,9 +13,6 @@ def news(i: int) -> dict:
     return {"article": f"Article {i}. It ends.", "highlights": "One .\nTwo .", "id": f"n{i}"}
 
 
-# --- rows -------------------------------------------------------------------------------------
-
-
 def test_parquet_shards_are_read_in_order(tmp_path):
     place = tmp_path / "cnn_dailymail" / "3.0.0"
     for shard, ids in enumerate(((0, 1), (2,))):
@@ -33,9 +30,6 @@ def test_an_empty_article_is_no_error(tmp_path):
     words = Words()
     row = build("cnn_dailymail").parse(news(0) | {"article": ""}, "here", "validation", 0)
     assert words.spell(build("cnn_dailymail").encode(row, words, 64).ids) == "summarize </s>"
-
-
-# --- ROUGE ------------------------------------------------------------------------------------
 
 
 def test_sentences():

@@ -1,8 +1,6 @@
 """Truncation: which characters of a row's text are removed, and whether they contained an
 answer."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -120,9 +118,8 @@ def test_more_is_read_where_a_part_has_too_few_tokens(long_text):
 
 
 def test_an_option_of_the_query_is_no_answer_in_the_text():
-    row = Row(
-        "a", "Where?\n (A) the attic\n (B) the barn", "It was hidden. Nobody saw it.", ("the barn",)
-    )
+    query = "Where?\n (A) the attic\n (B) the barn"
+    row = Row("a", query, "It was hidden. Nobody saw it.", ("the barn",))
     assert truncation.answer_removed(row, (3, len(row.document))) is None
     told = replace(row, document="It was in the barn. Nobody saw it.")
     assert truncation.answer_removed(told, (3, 20)) is True

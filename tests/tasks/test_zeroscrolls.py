@@ -13,12 +13,8 @@ from tasks.zeroscrolls import ZeroScrolls
 from tests.tasks.words import Words
 
 NAMES = sorted(name for name in plugins.available("task") if name.startswith("zeroscrolls_"))
-DOCUMENT, QUERY, ENDING = (
-    "Do this.\n\nStory:\none two three four\n\n",
-    "Question:\nwho ?",
-    "\n\nAnswer:\n",
-)
-CUT = "[omitted]\n\n"
+DOCUMENT = "Do this.\n\nStory:\none two three four\n\n"
+QUERY, ENDING, CUT = "Question:\nwho ?", "\n\nAnswer:\n", "[omitted]\n\n"
 
 
 def build(member: str, **given) -> ZeroScrolls:
@@ -40,18 +36,13 @@ def parse(**given) -> Prompt:
 
 
 def test_ten_tasks_with_the_official_limits():
-    limits = {build(name.removeprefix("zeroscrolls_")).member: 0 for name in NAMES}
-    for member in limits:
-        limits[member] = build(member).max_new_tokens
-    assert limits == {
+    tasks = [build(name.removeprefix("zeroscrolls_")) for name in NAMES]
+    assert {task.member: task.max_new_tokens for task in tasks} == {
         "gov_report": 1024, "summ_screen_fd": 512, "qmsum": 512, "squality": 512, "qasper": 128,
         "narrative_qa": 64, "quality": 10, "musique": 32, "space_digest": 36, "book_sum_sort": 256,
     }  # fmt: skip
     with pytest.raises(ValueError, match="embedded=x; accepted: summary, recap"):
         build("qmsum", embedded="x")
-
-
-# --- encoding ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("start", [False, True])
@@ -69,15 +60,11 @@ def test_the_end_of_the_document_is_cut_as_in_the_official_code(start):
 @pytest.mark.parametrize("start", [False, True])
 def test_without_a_query_the_instruction_is_vip(start):
     words, start_of = Words(start=start), len(DOCUMENT)
-    given = record(
-        query_start_index=start_of, query_end_index=start_of, input=DOCUMENT + "Summary:\n"
-    )
+    places = dict.fromkeys(("query_start_index", "query_end_index"), start_of)
+    given = record(**places, input=DOCUMENT + "Summary:\n")
     row = build("gov_report").parse(given, "here", "validation", 0)
     for length in (64, 9):
         assert words.vip(build("gov_report").encode(row, words, length)) == "Do this."
-
-
-# --- embedded rows ----------------------------------------------------------------------------
 
 
 def test_shares_of_reviews_are_true():
@@ -99,14 +86,11 @@ def test_chapters_can_be_put_in_order():
             for number, text in zip(told[::2], told[1::2], strict=True)
         }
         order = [int(one) for one in row.references[0].split(", ")]
-        assert sorted(order) == sorted(ways) and row.document.startswith(
-            f"You are given {len(order)}"
-        )
+        assert sorted(order) == sorted(ways)
+        assert row.document.startswith(f"You are given {len(order)}")
         for one, other in pairwise(order):
             assert ways[one][1] == ways[other][0]
 
-
-# --- real rows --------------------------------------------------------------------------------
 
 COUNTS = {"squality": 65, "qasper": 86, "gov_report": 7}
 

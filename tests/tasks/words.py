@@ -1,7 +1,5 @@
 """A tokenizer for tests: an id for each word or each character, with decoding."""
 
-from __future__ import annotations
-
 
 class Words:
     """`cut` splits a text; </s> ends it, and with `start` <s> begins it."""

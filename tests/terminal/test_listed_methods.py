@@ -1,7 +1,5 @@
 """`bench ls methods`: complete, true, and narrow enough for a terminal."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from importlib.machinery import PathFinder
 
@@ -13,12 +11,9 @@ from bench.terminal import method_table
 from methods.base import Method, refusal
 
 METHODS = sorted(path.stem for path in (plugins.CONF / "method").glob("*.yaml"))
-HOOKS = {
-    "attend": {"attend"},
-    "mix": {"mix"},
-    "encode": {"encode", "encode_shorter"},
-    "kv_cache": {"kv_cache"},
-}
+ALL = {name: plugins.conf("method", name) for name in METHODS}
+HOOKS = {name: {name} for name in ("attend", "mix", "kv_cache")}
+HOOKS["encode"] = {"encode", "encode_shorter"}
 
 
 @pytest.fixture(scope="module")
@@ -48,29 +43,24 @@ def test_what_a_method_says_of_itself_is_so(name, workloads):
     assert facts["kind"] in method_table.KINDS
 
 
-def listing():
-    """The lines that list all methods."""
-    records = [
-        {"name": name, **method_table.method_facts(plugins.conf("method", name))}
-        for name in METHODS
-    ]
+def listing(confs):
+    """The lines that list methods of these configurations."""
+    records = [{"name": name, **method_table.method_facts(conf)} for name, conf in confs.items()]
     return method_table.method_table(records).splitlines()
 
 
 def test_a_listing_has_every_method_and_fits():
-    lines = listing()
+    lines = listing(ALL)
     assert [line.split()[0] for line in lines] == ["method", *METHODS]
     assert max(map(len, lines)) <= 120
 
 
 def test_a_listing_shows_which_methods_are_oracles():
-    words = [line.split() for line in listing()]
+    words = [line.split() for line in listing(ALL)]
     oracles = {name for name, kind, *_ in words if kind == "oracle"}
     assert oracles == {"oracle_blocks", "oracle_topk", "oracle_topp"}
 
 
 def test_a_method_without_facts_is_listed():
-    [_, line] = method_table.method_table(
-        [{"name": "bare", **method_table.method_facts({})}]
-    ).splitlines()
+    [_, line] = listing({"bare": {}})
     assert line.split() == ["bare", *["–"] * len(method_table.METHOD_COLUMNS)]

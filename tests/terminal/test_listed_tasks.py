@@ -1,6 +1,5 @@
 """`bench ls tasks`: grouped, complete, and narrow enough for a terminal."""
 
-from bench.cli.main import main
 from bench.request import answering, plugins
 from bench.terminal import task_table
 
@@ -11,12 +10,9 @@ READ = {
 }  # fmt: skip
 
 
-def test_every_task_is_listed_under_its_benchmark(capsys):
-    try:
-        main(["ls", "tasks"])
-    except SystemExit as end:
-        assert end.code == 0
-    said = capsys.readouterr().out
+def test_every_task_is_listed_under_its_benchmark(command):
+    code, said, _ = command("ls", "tasks")
+    assert code == 0
     assert max(map(len, said.splitlines())) <= 120
     listed = [line.split()[0] for line in said.splitlines() if line.startswith("  ")]
     assert sorted(listed) == sorted(plugins.available("task"))
@@ -28,14 +24,12 @@ def test_every_task_is_listed_under_its_benchmark(capsys):
 
 
 def test_a_plugins_task_may_say_little():
-    record = {"name": "mine", **task_table.task_facts("mine", {"name": "mine"})}
-    line = task_table.task_table([record]).splitlines()[3]
-    assert line.split() == "mine –/–/– – – embedded – –".split()
-    odd = {"name": "mine", "length": "long", "n": {"train": "many"}, "hub": "there"}
-    line = task_table.task_table(
-        [{"name": "mine", **task_table.task_facts("mine", odd)}]
-    ).splitlines()[3]
-    assert line.split() == "mine many/–/– long – embedded – –".split()
+    odd = {"length": "long", "n": {"train": "many"}, "hub": "there"}
+    for conf, line in (
+        ({}, "mine –/–/– – – embedded – –"), (odd, "mine many/–/– long – embedded – –"),
+    ):  # fmt: skip
+        record = {"name": "mine", **task_table.task_facts("mine", {"name": "mine", **conf})}
+        assert task_table.task_table([record]).splitlines()[3].split() == line.split()
 
 
 def test_each_task_names_the_models_that_answer_it():

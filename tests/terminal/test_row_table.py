@@ -1,7 +1,5 @@
 """The table of one row, and the list of rows: their lines and contents."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

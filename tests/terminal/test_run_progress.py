@@ -1,7 +1,5 @@
 """One bar over all stages of a cell, the time left, and the proposed next command."""
 
-from __future__ import annotations
-
 import io
 import re
 from types import SimpleNamespace
@@ -83,13 +81,9 @@ def test_a_table_that_is_piped_is_not_cut(capsys, monkeypatch):
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_a_table_of_rows_fits_the_terminal(monkeypatch, capsys, width):
     monkeypatch.setattr(text_table, "PIPE_WIDTH", width)
-    rows = [
-        made.full(method="vanilla", lat_median_ns=251_900_000),
-        made.full(
-            lat_ratio=0.308, lat_base_median_ns=251_900_000, lat_verdict="faster", task="gov_report"
-        ),
-    ]
-    rows_table.show(rows)
+    timed = {"lat_ratio": 0.308, "lat_base_median_ns": 251_900_000, "lat_verdict": "faster"}
+    vanilla = made.full(method="vanilla", lat_median_ns=251_900_000)
+    rows_table.show([vanilla, made.full(**timed, task="gov_report")])
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= width
     assert shown.count("251.9") == 2 and "×0.308" in shown, "vanilla's milliseconds"
@@ -98,11 +92,8 @@ def test_a_table_of_rows_fits_the_terminal(monkeypatch, capsys, width):
 
 
 def test_a_run_ends_with_what_to_do_next():
-    row = made.full(length=4096)
-    line = sweep_summary.after_row(
-        row, ["method=vcc", "task=qmsum", "length=4096", "results=my rows"]
-    )
-    assert line == (
+    words = ["method=vcc", "task=qmsum", "length=4096", "results=my rows"]
+    assert sweep_summary.after_row(made.full(length=4096), words) == (
         "next: bench run -m method=vanilla,vcc length=4096,8192 task=qmsum 'results=my rows'; then "
         "bench compare method=vanilla method=vcc 'results=my rows'; "
         "bench leaderboard 'results=my rows'"
@@ -111,17 +102,12 @@ def test_a_run_ends_with_what_to_do_next():
     assert "method=NAME length=512" in sweep_summary.after_row(made.full(method="vanilla"), [])
 
 
-@pytest.mark.parametrize(
-    ("methods", "line"),
-    [
-        (
-            ["vanilla", "bigbird"],
-            "next: bench compare method=vanilla method=bigbird; bench leaderboard",
-        ),
-        (["vanilla"], "next: bench leaderboard"),
-        ([], ""),
-    ],
-)
-def test_a_sweep_ends_with_what_to_do_next(methods, line):
-    cells = [SimpleNamespace(row_id="a", cell=SimpleNamespace(method={"name": m})) for m in methods]
-    assert sweep_summary.after_sweep(SimpleNamespace(cells=cells, open=[]), [], []) == line
+def test_a_sweep_ends_with_what_to_do_next():
+    def after(*methods):
+        cells = [SimpleNamespace(method={"name": name}) for name in methods]
+        done = [SimpleNamespace(row_id="a", cell=cell) for cell in cells]
+        return sweep_summary.after_sweep(SimpleNamespace(cells=done, open=[]), [], [])
+
+    both = "next: bench compare method=vanilla method=bigbird; bench leaderboard"
+    assert after("vanilla", "bigbird") == both
+    assert after("vanilla") == "next: bench leaderboard" and after() == ""

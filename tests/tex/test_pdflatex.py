@@ -1,7 +1,5 @@
 """The tables of the papers and RULER's in an article, set by pdflatex: `make tex`."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

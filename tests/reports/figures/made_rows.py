@@ -1,7 +1,5 @@
 """Synthetic rows with the shape of real ones, for testing the figures."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -30,7 +28,12 @@ PARAMS: dict[str, dict[str, Any]] = {
 }
 MIB = 1 << 20
 LRA = {"benchmark": "lra", "weights_kind": "from-scratch", "metric": "accuracy"}
-
+LINES = {"task": "longeval_lines", "benchmark": "longeval", "metric": "accuracy"}
+NO_BASE = dict.fromkeys(
+    ("lat_ratio", "lat_ratio_ci_lo", "lat_ratio_ci_hi", "lat_base_median_ns", "mem_ratio",
+     "base_rss_peak_delta_bytes")
+) | {"baseline_status": "oom_host"}  # fmt: skip
+"""Columns of a row whose vanilla did not fit."""
 
 STUDIES = {
     "recall": (

@@ -1,14 +1,12 @@
 """Rows become cells, each once; methods keep their looks."""
 
-from __future__ import annotations
-
 import pytest
 
 from bench.request import plugins
 from reports.figures import style
 from reports.figures.cells import load, spread, variant_labels
 from reports.looks import KNOWN, SPARE, looks
-from tests.reports.figures.made_rows import COSTS, failed, frontier, measured, store
+from tests.reports.figures.made_rows import COSTS, NO_BASE, failed, frontier, measured, store
 
 
 def test_variants_have_their_methods_colour_and_marks_of_their_own():
@@ -34,6 +32,12 @@ def test_a_method_has_one_look_at_each_budget_and_with_any_others():
     assert all(look[:2] == looks([name])[name][:2] for name, look in looks(every[:-4]).items())
 
 
+def of(folder, method):
+    """The cells of a method."""
+    cells = load(folder).cells
+    return cells[cells["method"] == method]
+
+
 def test_many_unknown_methods_differ():
     found = looks(f"method_{i}" for i in range(len(SPARE)))
     assert len({look[:2] for look in found.values()}) == len(SPARE)
@@ -41,32 +45,28 @@ def test_many_unknown_methods_differ():
 
 
 def test_names_are_made_one_plain_line():
-    assert style.tidy("_hidden") == " _hidden"
-    assert style.tidy("a\nb\x07c") == "a bc"
-    assert style.tidy("\u202e") == "?"
+    for name, tidy in (("_hidden", " _hidden"), ("a\nb\x07c", "a bc"), ("\u202e", "?")):
+        assert style.tidy(name) == tidy
     assert len(style.tidy("x" * 99)) == 28
 
 
 def test_vanilla_joins_from_the_rows_of_others(tmp_path):
-    rows = load(store(tmp_path, [measured("vcc", 512)]))
-    vanilla = rows.cells[rows.cells["method"] == "vanilla"].iloc[0]
+    vanilla = of(store(tmp_path, [measured("vcc", 512)]), "vanilla").iloc[0]
     assert vanilla["lat_ratio"] == vanilla["mem_ratio"] == 1
     assert vanilla["value"] == pytest.approx(96 - 512 / 4000)
     assert vanilla["peak_bytes"] > 0
 
 
 def test_vanillas_own_row_counts_before_what_others_say(tmp_path):
-    rows = load(store(tmp_path, [measured("vcc", 512), measured("vanilla", 512, value=12.0)]))
-    vanilla = rows.cells[rows.cells["method"] == "vanilla"]
-    assert list(vanilla["value"]) == [12.0]
+    rows = [measured("vcc", 512), measured("vanilla", 512, value=12.0)]
+    assert list(of(store(tmp_path, rows), "vanilla")["value"]) == [12.0]
 
 
 def test_quality_and_speed_of_one_cell_meet_in_one_line(tmp_path):
     whole = measured("vcc", 512)
     quality = measured("vcc", 512, measure="quality", lat_ratio=None, lat_median_ns=None)
     speed = measured("vcc", 512, measure="speed", value=None, metric=None)
-    found = load(store(tmp_path, [quality, speed])).cells
-    mine = found[found["method"] == "vcc"]
+    mine = of(store(tmp_path, [quality, speed]), "vcc")
     assert len(mine) == 1
     assert mine.iloc[0]["value"] == whole["value"]
     assert mine.iloc[0]["lat_ratio"] == whole["lat_ratio"]
@@ -74,10 +74,8 @@ def test_quality_and_speed_of_one_cell_meet_in_one_line(tmp_path):
 
 def test_a_cell_that_was_run_again_counts_as_it_ended_well(tmp_path):
     old = failed("vcc", 512, "timeout", method_params='{"k": 16, "h": 90}')
-    found = load(store(tmp_path, [measured("vcc", 512), old])).cells
-    mine = found[found["method"] == "vcc"]
-    assert len(mine) == 1
-    assert mine.iloc[0]["lat_ratio"] > 0
+    mine = of(store(tmp_path, [measured("vcc", 512), old]), "vcc")
+    assert len(mine) == 1 and mine.iloc[0]["lat_ratio"] > 0
 
 
 def test_the_last_attempt_at_a_cell_counts_whatever_its_clock_said(tmp_path):
@@ -85,26 +83,19 @@ def test_the_last_attempt_at_a_cell_counts_whatever_its_clock_said(tmp_path):
         measured("vcc", 512, cell_key="c", attempt=i, created_utc=f"2026-11-2{5 - i}", value=i)
         for i in (1, 2)
     ]
-    found = load(store(tmp_path, attempts)).cells
-    assert list(found[found["method"] == "vcc"]["value"]) == [2]
+    assert list(of(store(tmp_path, attempts), "vcc")["value"]) == [2]
 
 
 def test_a_vanilla_that_did_not_fit_is_told(tmp_path):
-    alone = measured(
-        "vcc", 512, lat_ratio=None, lat_ratio_ci_lo=None, lat_ratio_ci_hi=None,
-        lat_base_median_ns=None,
-        base_rss_peak_delta_bytes=None, mem_ratio=None, baseline_status="oom_host",
-    )  # fmt: skip
-    found = load(store(tmp_path, [alone])).cells
-    assert set(found.loc[found["method"] == "vanilla", "failed"]) == {"oom_host"}
+    folder = store(tmp_path, [measured("vcc", 512, **NO_BASE)])
+    assert set(of(folder, "vanilla")["failed"]) == {"oom_host"}
 
 
 def test_settings_with_most_methods_come_first_and_lengths_take_turns(tmp_path):
     some = frontier(("a", "b"), (512, 1024, 2048), ("vanilla", "vcc"))
     rows = load(store(tmp_path, [*some, measured("iceformer", 1024, task="b")]))
     panels = rows.settings("length")
-    assert set(panels[0]["task"]) == {"b"}
-    assert set(panels[0]["length"]) == {1024}
+    assert (set(panels[0]["task"]), set(panels[0]["length"])) == ({"b"}, {1024})
     chosen = [(p["task"].iloc[0], p["length"].iloc[0]) for p in spread(panels, 3)]
     assert chosen == [("a", 2048), ("b", 1024), ("b", 2048)]
 
@@ -113,10 +104,8 @@ def test_variants_are_variant_labels_by_what_differs():
     some = ['{"k": 16, "seed": 0}', '{"k": 8, "seed": 0}']
     assert variant_labels(some) == {some[1]: "k=8", some[0]: "k=16"}
     assert variant_labels(some[:1]) == {some[0]: ""}
-    assert list(variant_labels(['{"search": "dci"}', '{"search": "exact"}']).values()) == [
-        "dci",
-        "exact",
-    ]
+    named = variant_labels(['{"search": "dci"}', '{"search": "exact"}'])
+    assert list(named.values()) == ["dci", "exact"]
 
 
 def test_a_filter_leaves_colours_alone(tmp_path):

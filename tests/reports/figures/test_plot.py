@@ -1,7 +1,5 @@
 """The kinds of figures, from made rows and from those of the reference."""
 
-from __future__ import annotations
-
 import re
 from xml.etree import ElementTree
 
@@ -10,7 +8,6 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from bench.request.plugins import ROOT
-from bench.rows.store import Store
 from reports.figures import published, sheet, style
 from reports.figures.catalogue import figures
 from reports.figures.cells import failures, load
@@ -18,7 +15,7 @@ from reports.figures.kinds import by_length, iceformer, over_parameter, pareto
 from reports.figures.sheet import FORMATS, save
 from reports.figures.ticks import score_axis, thousands
 from reports.looks import looks
-from tests.reports.figures.made_rows import COSTS, LRA, failed, measured, store
+from tests.reports.figures.made_rows import COSTS, LINES, LRA, NO_BASE, failed, measured, store
 
 
 def test_every_figure_is_drawn_from_the_reference_rows(tmp_path):
@@ -64,9 +61,8 @@ def test_failures_stand_in_the_plot_and_its_legend(made):
 
 
 def test_two_models_stand_at_the_bytes_of_their_caches(tmp_path):
-    where = {"task": "longeval_lines", "benchmark": "longeval", "metric": "accuracy"}
     rows = [
-        measured(method, 1024, **where, model=model, kv_bytes_held=mib << 20,
+        measured(method, 1024, **LINES, model=model, kv_bytes_held=mib << 20,
                  base_kv_bytes_held=(8 if model == "large" else 2) << 20)
         for method, model, mib in (("iceformer", "large", 2), ("iceformer", "small", 1),
                                    ("vanilla", "large", 8), ("vanilla", "small", 2))
@@ -83,12 +79,7 @@ def test_two_models_stand_at_the_bytes_of_their_caches(tmp_path):
 
 
 def test_absolute_costs_are_drawn_where_vanilla_did_not_fit(tmp_path):
-    no_base = {
-        "lat_ratio": None, "lat_ratio_ci_lo": None, "lat_ratio_ci_hi": None,
-        "lat_base_median_ns": None,
-        "base_rss_peak_delta_bytes": None, "mem_ratio": None, "baseline_status": "oom_host",
-        "base_value": None, "value_diff": None,
-    }  # fmt: skip
+    no_base = NO_BASE | {"base_value": None, "value_diff": None}
     rows = load(store(tmp_path, [measured(m, 512, **no_base) for m in ("vcc", "bigbird")]))
     (panel,) = rows.settings("length")
     points, ratio = pareto.dots(rows, panel, pareto.LATENCY)
@@ -109,16 +100,10 @@ def test_a_paired_difference_tells_more_than_two_scores(tmp_path):
 
 
 def test_a_metric_that_is_better_low_turns_the_front(tmp_path):
-    rows = load(
-        store(
-            tmp_path,
-            [
-                measured("vcc", 512, value=10.0, higher_is_better=False, value_diff=None),
-                measured("bigbird", 512, value=5.0, higher_is_better=False, value_diff=None),
-                measured("vanilla", 512, value=1.0, higher_is_better=False),
-            ],
-        )
-    )
+    more = {"higher_is_better": False, "value_diff": None}
+    values = {"vcc": 10.0, "bigbird": 5.0, "vanilla": 1.0}
+    made = [measured(method, 512, value=value, **more) for method, value in values.items()]
+    rows = load(store(tmp_path, made))
     points, _ = pareto.dots(rows, rows.settings("length")[0], pareto.LATENCY)
     assert next(p for p in points if p.method == "vanilla").standing == "front"
 
@@ -152,8 +137,8 @@ def test_the_table_tells_exponent_prediction_and_crossover(made):
 
 
 def test_what_panels_share_is_told_once_and_the_machine_in_each(tmp_path):
-    rows = [measured("vcc", 512, threads=n, task=t) for n, t in ((1, "a"), (2, "b"))]
-    rows += [measured("bigbird", 512, threads=n, task=t) for n, t in ((1, "a"), (2, "b"))]
+    rows = [measured(method, 512, threads=n, task=t)
+            for method in ("vcc", "bigbird") for n, t in ((1, "a"), (2, "b"))]  # fmt: skip
     drawn = pareto.plot(load(store(tmp_path / "rows", rows)), 2, pareto.LATENCY)
     (path,) = save(drawn, "p", tmp_path, ["svg"], "full")
     texts = re.findall(r"<text[^>]*>([^<]+)</text>", path.read_text())
@@ -183,12 +168,12 @@ def test_eight_methods_of_a_panel_have_a_look_and_budgets_are_joined(tmp_path):
 
 
 def test_an_interval_that_goes_on_ends_in_an_arrow():
-    ends = {}
-    for lo, hi in ((0.5, 2.0), (0.0, 2.0), (0.5, float("inf")), (0.0, float("inf"))):
+    inf = float("inf")
+    cases = {(0.5, 2): [], (0, 2): ["<"], (0.5, inf): [">"], (0, inf): ["<", ">"]}
+    for ends, markers in cases.items():
         axes = Figure().add_subplot()
-        sheet.bar(axes, (lo, hi), 1.0, (0.1, 10.0), color="black")
-        ends[lo, hi] = [line.get_marker() for line in axes.lines[1:]]
-    assert [*ends.values()] == [[], ["<"], [">"], ["<", ">"]]
+        sheet.bar(axes, ends, 1.0, (0.1, 10.0), color="black")
+        assert [line.get_marker() for line in axes.lines[1:]] == markers
 
 
 @pytest.mark.parametrize("width", ["full", "column"])
@@ -235,11 +220,8 @@ def test_a_pdf_is_a_vector_with_its_fonts(made, tmp_path):
     assert b"/Subtype /Image" not in content and b"/Type3" not in content
 
 
-@pytest.mark.parametrize(
-    ("tokens", "said"), [(512, "512"), (4096, "4K"), (1000, "1,000"), (12000, "12k")]
-)
-def test_lengths_are_said_shortly(tokens, said):
-    assert thousands(tokens) == said
+def test_lengths_are_said_shortly():
+    assert [*map(thousands, (512, 4096, 1000, 12000))] == ["512", "4K", "1,000", "12k"]
 
 
 def test_published_figures_are_ratios_of_one_table(monkeypatch):
@@ -261,9 +243,8 @@ def test_the_best_constant_answer_is_drawn_where_a_score_is_at_chance(tmp_path):
     drawn = pareto.plot(load(store(tmp_path / "above", rows)), 2, pareto.LATENCY)
     assert "best constant answer" not in [text for _, text in drawn.legend]
     rows = load(store(tmp_path / "at", [*rows, measured("vcc", 512, **low)]))
-    assert "best constant answer" in [
-        text for _, text in pareto.plot(rows, 2, pareto.LATENCY).legend
-    ]
+    drawn = pareto.plot(rows, 2, pareto.LATENCY)
+    assert "best constant answer" in [text for _, text in drawn.legend]
     assert pareto.constant(rows.settings("length")[0]) == 16.0
 
 
@@ -281,11 +262,11 @@ def test_a_panel_says_with_which_weights_its_scores_were_measured(tmp_path):
 
 
 def test_tasks_of_lra_stand_in_one_panel_whatever_model_each_has(tmp_path):
-    rows = []
-    for task in ("lra_listops", "lra_image"):
-        for method in ("vanilla", "bigbird", "vcc"):
-            rows.append(measured(method, 512, task=task, model=f"for-{task}", **LRA))
-        rows.append(measured("bigbird", 512, task=task, model="another", **LRA))
+    rows = [
+        measured(method, 512, task=task, model=model or f"for-{task}", **LRA)
+        for task in ("lra_listops", "lra_image")
+        for method, model in (("vanilla", ""), ("bigbird", ""), ("vcc", ""), ("bigbird", "another"))
+    ]
     figure = iceformer.lra_time(load(store(tmp_path, rows)), 2)
     (panel,) = figure.panels
     assert panel.title == ["LRA", "each task's own model"] and figure.left_out == 0
@@ -314,8 +295,7 @@ def test_a_method_that_failed_has_one_mark_however_many_seeds(tmp_path):
     rows = [measured("vanilla", length) for length in (512, 2048)]
     rows += [measured("vcc", length, seed=seed) for length in (512, 2048) for seed in range(10)]
     rows += [failed("vcc", 8192, "oom_host", seed=seed) for seed in range(10)]
-    Store(tmp_path).append(rows)
-    found = load(tmp_path)
+    found = load(store(tmp_path, rows))
     [panel] = by_length.at_lengths(found, by_length.LATENCY)[:1]
     assert by_length.ends(found, panel, by_length.LATENCY) == [("vcc", 8192, "oom_host")]
 
@@ -333,6 +313,5 @@ def test_bytes_held_have_a_line_for_all_tokens_in_16_bits(made):
     panel = rows.settings("length", having=rows.cells["kv_bytes_held"].notna())[0]
     assert pareto.in_16_bits(panel) == 0.5 / 1.25
     assert pareto.in_16_bits(panel.assign(dtype="bfloat16")) is None
-    assert "all tokens in 16 bits" not in [
-        text for _, text in pareto.plot(rows, 4, pareto.KV_READ).legend
-    ]
+    drawn = pareto.plot(rows, 4, pareto.KV_READ)
+    assert "all tokens in 16 bits" not in [text for _, text in drawn.legend]

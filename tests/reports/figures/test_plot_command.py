@@ -1,17 +1,9 @@
 """bench plot: its files, and its errors."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree
 
 from reports.figures.catalogue import figures
 from tests.reports.figures.made_rows import STUDIES, failed, measured, store
-
-
-def test_no_rows_says_how_to_make_some(tmp_path, command):
-    code, _, error = command("plot", "--results", tmp_path)
-    assert code == 2 and error.count("\n") == 1
-    assert f"no rows in {tmp_path}; make some: bench run -m method" in error
 
 
 def test_a_figure_that_fails_is_named_and_the_others_are_drawn(
@@ -51,13 +43,12 @@ def test_rows_of_one_method_say_what_is_missing(tmp_path, command):
     assert error.count("nothing to draw") == len(figures())
 
 
-def test_a_wrong_study_is_one_line(tmp_path, command):
+def test_a_wrong_study_is_one_line(tmp_path, refused):
     folder = store(tmp_path, [measured("vcc", 512)])
     (folder / "studies").mkdir()
     (folder / "studies" / "recall-1.csv").write_text("search,total_ns\ntopk,many\n")
-    code, _, error = command("plot", "iceformer_3", "--results", folder, "--out", tmp_path / "out")
-    assert code == 2
-    assert "recall-1.csv" in error and error.count("\n") == 1
+    words = ("--results", folder, "--out", tmp_path / "out")
+    assert "recall-1.csv" in refused("plot", "iceformer_3", *words)
 
 
 def test_studies_are_drawn_where_there_are_no_rows(tmp_path, command):

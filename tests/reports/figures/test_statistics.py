@@ -1,7 +1,5 @@
 """Fronts, exponents, held-out lengths and crossovers, on numbers whose answer is known."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -39,19 +37,15 @@ def test_a_point_is_dominated_only_where_both_intervals_say_so():
 
 
 def test_equal_points_are_both_on_the_front():
-    assert standings([ParetoPoint(exact(1), exact(5)), ParetoPoint(exact(1), exact(5))]) == [
-        "front",
-        "front",
-    ]
+    point = ParetoPoint(exact(1), exact(5))
+    assert standings([point, point]) == ["front", "front"]
 
 
 def test_a_figure_without_interval_is_never_sure():
     unknown = Interval(10, -math.inf, math.inf)
     assert not significantly_less(unknown, about(1000, 1))
-    assert standings([ParetoPoint(exact(2), unknown), ParetoPoint(exact(1), about(99, 1))]) == [
-        "open",
-        "front",
-    ]
+    points = [ParetoPoint(exact(2), unknown), ParetoPoint(exact(1), about(99, 1))]
+    assert standings(points) == ["open", "front"]
 
 
 def test_joined_intervals_are_less_strict_than_gaps_between_them():

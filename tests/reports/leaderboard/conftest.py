@@ -4,8 +4,6 @@ Skipped where there is no Chromium (a path in BENCH_CHROMIUM, or one on the PATH
 (`make browser` installs it).
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 

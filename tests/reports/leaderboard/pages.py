@@ -1,7 +1,5 @@
 """Shared parts of the tests of the page: rows, pages of them, and the contents of a page."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json
@@ -16,6 +14,8 @@ from reports.leaderboard.pick import pick
 from tests.reports import made
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'&${style}{method}</script>"
+ONE = {"kinds": (("hub", "finetuned"),)}
+"""Rows of one kind of data and weights: one board for each task and length."""
 
 
 def stored(folder: Path, rows) -> Path:
@@ -85,15 +85,9 @@ def hostile_rows():
 
 def decoded_rows():
     """Rows of a decoder: vanilla, and one method with two budgets of which one loses quality."""
-    more = {
-        "model": "embedded-llama",
-        "benchmark": "longeval",
-        "measure": "decoding",
-        "new_tokens": 64,
-    }
-    vanilla, cache = small(
-        methods=("vanilla", "vcc"), tasks=("longeval_lines",), kinds=(("hub", "finetuned"),)
-    )
+    more = {"model": "embedded-llama", "benchmark": "longeval", "measure": "decoding",
+            "new_tokens": 64}  # fmt: skip
+    vanilla, cache = small(methods=("vanilla", "vcc"), tasks=("longeval_lines",), **ONE)
     vanilla |= more | {"tpot_median_ns": 2_000_000, "answer_median_ns": 300_000_000,
                        "kv_bytes_held": 64 << 20, "kv_bytes_read_per_token": 8 << 20}  # fmt: skip
     for budget, value, tpot in ((0.5, 88.0, 0.8), (0.25, 40.0, 0.6)):

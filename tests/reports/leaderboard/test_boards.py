@@ -1,12 +1,8 @@
 """Which rows the page shows, how they are ranked, and the command that writes it."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
-
-import pytest
 
 from bench.request.cell import Cell
 from bench.rows.store import Store
@@ -14,9 +10,8 @@ from reports.leaderboard import boards as boarding
 from reports.leaderboard.page import page
 from reports.leaderboard.pick import pick
 from tests import made as bench_made
-from tests.reports.leaderboard.pages import boards, data_of, small, stored, written
+from tests.reports.leaderboard.pages import ONE, boards, data_of, small, stored, written
 
-ONE = {"kinds": (("hub", "finetuned"),)}
 WIDE = {"value_diff_ci_lo": -40.0, "value_diff_ci_hi": 40.0, "ci_lo": 0.0, "ci_hi": 100.0}
 
 
@@ -116,7 +111,7 @@ def test_each_row_is_on_its_board_with_its_rank(tmp_path, snapshot):
 
 
 def test_a_row_in_two_folders_is_shown_once_and_hosts_are_apart(tmp_path):
-    rows = [*small(methods=("vcc",), kinds=(("hub", "finetuned"),))]
+    rows = [*small(methods=("vcc",), **ONE)]
     other = [{**rows[0], "row_id": "there", "host_id": "another"}]
     one, two = stored(tmp_path / "a", rows), stored(tmp_path / "b", rows + other)
     picked = pick([one, two], [], 2000)
@@ -127,7 +122,7 @@ def test_a_row_in_two_folders_is_shown_once_and_hosts_are_apart(tmp_path):
 
 
 def test_of_too_many_cells_the_newest_boards_are_kept_whole(tmp_path, command):
-    rows = [*small(lengths=(1024, 2048, 4096), kinds=(("hub", "finetuned"),))]
+    rows = [*small(lengths=(1024, 2048, 4096), **ONE)]
     folder = stored(tmp_path / "runs", rows)
     assert [b.key["length"] for b in boards(folder, most=17)] == [2048, 4096]
     assert len(boards(folder, most=3)[0].entries) == 3
@@ -177,32 +172,10 @@ def test_the_command_writes_the_page_and_says_so(tmp_path, command):
     assert out.read_text().startswith("<!doctype html>") and len([*out.parent.iterdir()]) == 2
 
 
-@pytest.fixture
-def refused(command):
-    """A function that gives the one line of standard error of a wrong request."""
-
-    def run(*words):
-        code, _, error = command("leaderboard", *words)
-        [line] = error.splitlines()
-        assert code == 2
-        return line
-
-    return run
-
-
 def test_no_rows_says_how_to_make_some(tmp_path, refused, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert "no folder results/runs: make bench" in refused()
-    (tmp_path / "empty").mkdir()
-    said = refused("--results", "empty")
-    assert "no rows in empty: make bench" in said
+    assert "no folder results/runs: make bench" in refused("leaderboard")
     assert not (tmp_path / "leaderboard.html").exists()
-
-
-def test_words_that_fit_no_row_are_named(tmp_path, refused):
-    folder = stored(tmp_path / "runs", small())
-    said = refused("weights=finetuned", "data=embedded", "--results", folder)
-    assert "that fit weights=finetuned data=embedded" in said
 
 
 def test_without_folders_named_the_reference_rows_are_shown(tmp_path, command, monkeypatch):

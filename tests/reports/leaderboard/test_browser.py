@@ -4,8 +4,6 @@ reader.
 Skipped if there is none: conftest.py.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from urllib.parse import parse_qs

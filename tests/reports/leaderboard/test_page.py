@@ -1,7 +1,5 @@
 """The page as a file: its size, its policy, hostile rows, and the data that its script reads."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -12,6 +10,7 @@ import pytest
 from reports.leaderboard.page import ASSETS
 from tests.reports import made
 from tests.reports.leaderboard.pages import (
+    ONE,
     Tags,
     data_of,
     hostile_rows,
@@ -95,7 +94,7 @@ def test_hostile_names_ids_and_messages_stay_text(tmp_path):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_figures_that_are_no_numbers_are_shown_as_none(tmp_path, value):
-    [row] = small(methods=("vcc",), kinds=(("hub", "finetuned"),))
+    [row] = small(methods=("vcc",), **ONE)
     figures = ("value", "ci_lo", "ci_hi", "lat_ratio", "lat_ratio_ci_hi", "mem_ratio", "fid_rel_l2")
     text = written(stored(tmp_path / "r", [row | dict.fromkeys(figures, value)]), tmp_path / "p")
     assert "nan" not in " ".join(Tags(text).texts) and "inf" not in "".join(Tags(text).texts)
@@ -111,7 +110,7 @@ def test_a_row_of_few_columns_is_shown(tmp_path):
 
 
 def test_a_histogram_holds_every_timing(tmp_path):
-    [row] = small(methods=("vcc",), kinds=(("hub", "finetuned"),))
+    [row] = small(methods=("vcc",), **ONE)
     times = [1_000_000] * 6 + [2_000_000] * 3 + [12_000_000]
     rows = [row | {"lat_samples_ns": times, "lat_base_samples_ns": [5, 5, 5]}]
     columns = data_of(written(stored(tmp_path / "r", rows), tmp_path / "p.html"))["rows"]
@@ -128,7 +127,7 @@ def test_a_histogram_holds_every_timing(tmp_path):
     ],
 )
 def test_commands_come_back_as_they_were(tmp_path, command_line):
-    [row] = small(methods=("vcc",), kinds=(("hub", "finetuned"),))
+    [row] = small(methods=("vcc",), **ONE)
     rows = [row | {"command": command_line}]
     data = data_of(written(stored(tmp_path / "r", rows), tmp_path / "p.html"))
     [template] = data["command"]
@@ -164,7 +163,7 @@ def test_the_origin_of_every_row_is_in_the_page(tmp_path):
     ],
 )
 def test_ids_are_as_long_as_tells_them_apart(tmp_path, ids, shown):
-    rows = small(methods=("vcc", "vanilla"), kinds=(("hub", "finetuned"),))
+    rows = small(methods=("vcc", "vanilla"), **ONE)
     rows = [row | {"row_id": name} for row, name in zip(rows, ids, strict=True)]
     text = written(stored(tmp_path / "r", rows), tmp_path / "p.html")
     assert set(data_of(text)["rows"]["id"]) == shown
@@ -172,7 +171,7 @@ def test_ids_are_as_long_as_tells_them_apart(tmp_path, ids, shown):
 
 def test_a_score_of_weights_trained_for_it_is_marked_and_says_its_training(tmp_path):
     methods = ("vanilla", "bigbird", "vcc")
-    rows = [*small(methods=methods, kinds=(("hub", "finetuned"),))]
+    rows = [*small(methods=methods, **ONE)]
     training = {"from": "t5", "steps": 200, "hours": 0.5, "supervision": "answers"}
     rows[1] |= {"quality_comparison": "same weights"}
     rows[2] |= {"quality_comparison": "each trained for itself", "training": json.dumps(training)}
@@ -189,7 +188,7 @@ def test_a_score_of_weights_trained_for_it_is_marked_and_says_its_training(tmp_p
 
 
 def test_a_score_at_chance_is_marked(tmp_path):
-    rows = [*small(methods=("vanilla", "vcc"), kinds=(("hub", "finetuned"),))]
+    rows = [*small(methods=("vanilla", "vcc"), **ONE)]
     rows[1] |= {"chance": 99.0, "at_chance": True}
     text = written(stored(tmp_path / "runs", rows), tmp_path / "p.html")
     assert re.search(r"<tr><td>vcc<td>[\d.±]+‡", text)
@@ -198,7 +197,7 @@ def test_a_score_at_chance_is_marked(tmp_path):
 
 
 def test_the_ratio_to_exact_attention_by_the_same_engine_is_there(tmp_path):
-    rows = [*small(methods=("bigbird", "vcc"), kinds=(("hub", "finetuned"),))]
+    rows = [*small(methods=("bigbird", "vcc"), **ONE)]
     rows[0] |= {"lat_verdict": "faster", "lat_ratio": 0.7, "engine_ratio": 1.0,
                 "engine_verdict": "same"}  # fmt: skip
     text = written(stored(tmp_path / "runs", rows), tmp_path / "p.html")

@@ -1,7 +1,5 @@
 """Ranks as intervals: which rows are distinguished, by which evidence, and how often wrongly."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,12 +1,10 @@
 """The claims of the papers, compared with made rows."""
 
-from __future__ import annotations
-
 import pytest
 
 from bench.rows.store import Store
 from reports.papers import claims, to_unfused
-from tests.reports.papers.published_rows import ratio, real, table, unfused
+from tests.reports.papers.published_rows import RANDOM_T5, ratio, real, table, unfused
 
 LONGEST = next(claim for claim in claims.load_claims() if claim.longest)
 ENCODER, ANSWER = (
@@ -76,20 +74,15 @@ def test_a_ratio_to_fused_attention_is_of_what_the_cell_prints(monkeypatch, tmp_
     monkeypatch.setattr(claims, "load_claims", lambda: [ENCODER, ANSWER])
 
     def encoder_and_answer():
-        tables = [table(claim.table, tmp_path) for claim in (ENCODER, ANSWER)]
-        return claims.findings(tables, [])
+        return claims.findings([table(one.table, tmp_path) for one in (ENCODER, ANSWER)], [])
 
-    t5 = {
-        "model": "random-t5-base",
-        "lat_base_median_ns": 100_000_000,
-        "decode_ns_per_token": 10**6,
-    }
-    Store(tmp_path).append([ratio(0.54), unfused(), ratio(0.54, **t5), unfused(**t5)])
+    of_t5 = ratio(0.54, **RANDOM_T5), unfused(**RANDOM_T5)
+    Store(tmp_path).append([ratio(0.54), unfused(), *of_t5])
     encoder, answer = encoder_and_answer()
     assert encoder.fused == pytest.approx(0.54) and encoder.measured.value == pytest.approx(0.27)
     assert answer.fused is None and answer.measured.value == pytest.approx(93 / 239)
     vanilla = {"method": "vanilla", "method_params": "{}", "decode_ns_per_token": 2 * 10**6}
-    Store(tmp_path).append([real(**{**t5, **vanilla})])
+    Store(tmp_path).append([real(**{**RANDOM_T5, **vanilla})])
     encoder, answer = encoder_and_answer()
     assert encoder.fused == pytest.approx(0.54) and answer.measured.value == pytest.approx(93 / 239)
     assert answer.fused == pytest.approx(93 / 178)

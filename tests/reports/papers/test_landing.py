@@ -1,8 +1,6 @@
 """An experiment of a paper answers its printed cells: rows like those of its cells have a verdict
 there."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The published numbers: all are read, and every cell has known names, its unit and its range."""
 
-from __future__ import annotations
-
 import csv
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Published tables: the names in their definitions, and the text around the cells."""
 
-from __future__ import annotations
-
 from fnmatch import fnmatch
 
 import pytest
@@ -105,9 +103,6 @@ def test_a_command_for_scores_trains_a_model_of_the_papers_size(name):
     for words in asked:
         model = compose.compose(words)["model"]["name"]
         assert any(fnmatch(model, pattern) for pattern in like), words
-
-
-# -- what stands around the cells --------------------------------------------
 
 
 def test_a_table_has_its_cells_hardware_configuration_and_rows_without_a_cell(tmp_path, snapshot):

@@ -3,8 +3,6 @@
 snapshots/verdicts.txt has, for each case, the verdict with its reason and the measurement.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -17,6 +15,7 @@ from reports.papers.bench_commands import commands
 from tests.reports.papers.published_rows import (
     EM,
     F1,
+    RANDOM_T5,
     TIME,
     one,
     ratio,
@@ -164,7 +163,6 @@ FEW = {"lat_ratio_ci_lo": 0.0, "lat_ratio_ci_hi": float("inf"), "lat_n_pairs": 4
 LOOSE = {"weights_kind": "random", "data_source": "embedded", "model": "random-roberta-base"}
 DCI = {"method": "iceformer", **with_params(search="dci")}
 IN_ATTENTION = {"name": "iceformer_table1", "method": "iceformer", "task": "text"}
-RANDOM_T5 = {"model": "random-t5-base", "lat_base_median_ns": 10**8, "decode_ns_per_token": 10**6}
 QUALITY = {**TIME, "task": "quality"}
 FILLED = {"task": "hotpotqa", "method_params": "{}"}
 RATIOS = {

@@ -1,6 +1,5 @@
-"""The best constant answer comes from rows that the cell isn't scored on."""
-
-from __future__ import annotations
+"""What a row's quality columns say beside its scores: the best constant answer, the answers that
+truncation removed, and the weights of both arms."""
 
 import json
 import zipfile
@@ -9,9 +8,12 @@ import pytest
 
 import bench
 from bench.rows import derived_columns
+from bench.rows.predictions import Predictions
+from bench.status import QualityComparison
 from tests import made
 
 N = derived_columns.FEWEST_OTHERS
+SAME, OWN = QualityComparison.SAME_WEIGHTS, QualityComparison.TRAINED_EACH
 
 
 def local(folder, **splits: int):
@@ -54,9 +56,8 @@ def test_rows_after_its_own_are_taken_first_then_the_training_split(splits, firs
 def test_where_there_are_too_few_it_is_not_known(splits, tmp_path):
     _, level = columns(local(tmp_path, **splits))
     assert level["chance"] is level["at_chance"] is None
-    assert level["chance_reason"] == (
-        "it is chosen on 16 rows that aren't scored, and the data have 3 other rows"
-    )
+    reason = "it is chosen on 16 rows that aren't scored, and the data have 3 other rows"
+    assert level["chance_reason"] == reason
 
 
 def test_embedded_rows_never_end():
@@ -65,3 +66,28 @@ def test_embedded_rows_never_end():
     others, level = columns(cell)
     assert len(others) == derived_columns.OTHERS and not own & {*others}
     assert 0 <= level["chance"] < 50
+
+
+@pytest.mark.parametrize(("removed", "share"), [((True, False), 0.5), ((None, None), None)])
+def test_of_rows_that_were_truncated_those_count_whose_answer_is_gone(tmp_path, removed, share):
+    """Of each row all of its text was removed, or nothing; None: its prediction doesn't say."""
+    model = made.checkpoint(tmp_path / "model")
+    cell = bench.compose(f"model={model}", "task=longeval_lines", "length=512", "n=2")
+    key, records = cell.prediction_key, []
+    for row, gone in zip(cell.rows().rows, removed, strict=True):
+        told = {} if gone is None else {"removed": (0, len(row.text) if gone else 0)}
+        records.append({"id": row.id, "prediction": "x", "tokens_in": 900, **told})
+    Predictions(tmp_path / "predictions", key).append(records)
+    assert derived_columns.quality(cell, tmp_path, [key])["answer_cut_frac"] == share
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"), [((), OWN), (("protocol=swap",), SAME), (("method=bigbird",), SAME)]
+)
+def test_the_weights_hashes_of_both_arms_decide(words, expected):
+    cell = bench.compose("method=vcc", "length=512", "n=2", "threads=1", *words)
+    base = cell.baseline()
+    found = derived_columns.quality_arms_of(cell, base)
+    assert found["quality_comparison"] == expected
+    assert found["base_weights_sha256"] == base.model["weights_sha256"]
+    assert json.loads(found["base_training"])["hours"] == 0.57
