@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from inspect import ismethod
+from weakref import WeakMethod
 
 import torch
 from torch import Tensor
@@ -90,8 +92,15 @@ class FiniteWatcher(Wrapped):
         return cache
 
     def _watched(self, attend: Attend) -> Attend:
+        """The checked call of a cache's method, which the cache then holds. It refers to the cache
+        weakly: in a reference cycle, the cache would be freed at the next garbage collection only.
+        """
+        weakly = WeakMethod(attend) if ismethod(attend) else lambda: attend
+
         def watched(query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
-            out = attend(query, key, value, call)
+            own = weakly()
+            assert own is not None
+            out: Tensor = own(query, key, value, call)
             self.check_attention(out, (query, key, value), call)
             return out
 
