@@ -14,7 +14,7 @@ from bench.status import QualityVerdict, Status
 from reports.grids import Listing, chosen
 from reports.looks import VANILLA
 from reports.papers.printed import FOLDER
-from reports.rows import Row
+from reports.rows import Row, json_object
 from reports.wording import NONE
 
 BOARD = {
@@ -83,7 +83,7 @@ def _distance(line: Row, row: Row) -> float:
 def _budget(row: Row) -> dict[str, float | None]:
     """The share of entries that a row's method keeps or reads, and the number of bits of its
     cache."""
-    given = json.loads(row["method_params"] or "{}")
+    given = json_object(row["method_params"])
     return {"share": given.get("budget", given.get("share")), "bits": given.get("bits")}
 
 
@@ -125,22 +125,18 @@ def _ours(line: Row) -> str:
     return f"{_percent(row['value'], row['base_value'])} at {at}"
 
 
-def _printed_budget(line: Row) -> str:
-    """The budget as printed, with its share where the text differs."""
-    share = "" if line["share"] is None else f" ({line['share']:.3g})"
-    return f"{line['budget']}{share}"
-
-
 PRINTED = Listing(
     columns={
-        "method": lambda line: line["method"],
-        "printed for": lambda line: f"{line['model']}, {line['task']}",
+        "method": "{method}",
+        "printed for": "{model}, {task}",
         "tokens": lambda line: f"{int(line['length']):,}" if line["length"] else NONE,
-        "budget (share)": _printed_budget,
+        "budget (share)": lambda line: (
+            line["budget"] if line["share"] is None else "{budget} ({share:.3g})".format_map(line)
+        ),
         "÷ full attention": lambda line: _percent(line["value"], line["full"]),
         "ours ÷ vanilla": _ours,
         "direction": direction,
-        "source": lambda line: f"{line['source']}, {line['table']}",
+        "source": "{source}, {table}",
     },
     numbers=frozenset({2, 4}),
 )
@@ -161,31 +157,25 @@ def choices(rows: Iterable[Row]) -> list[Row]:
         if _setting(row) in by_setting and row["method"] != VANILLA and not row.get("oracle")
         and row["quality_verdict"] != QualityVerdict.LOWER
     ]  # fmt: skip
-    kept.sort(key=lambda row: row["cost"]["kv_bytes_held"])
-    return [row | {"place": place} for place, row in enumerate(kept)]
+    return sorted(kept, key=lambda row: row["cost"]["kv_bytes_held"])
 
 
 def _setting(row: Row) -> tuple[str, str]:
     """The method and its parameters without the kernel, on which a score doesn't depend."""
-    given = json.loads(row["method_params"] or "{}")
+    given = dict(json_object(row["method_params"]))
     given.pop("kernel", None)
     return row["method"], json.dumps(given, sort_keys=True)
 
 
-def _token_cost(row: Row) -> str:
-    cost = row["cost"]
-    return f"×{cost['tpot_ratio']:.2f} {cost['tpot_verdict']}"
-
-
 CHOICES = Listing(
     columns={
-        "cache": lambda row: row["method"],
-        "needle, 1,024 tokens": lambda row: f"{row['value']:.1f}",
+        "cache": "{method}",
+        "needle, 1,024 tokens": "{value:.1f}",
         "question after": lambda row: f"{row['after']['value']:.1f}" if row["after"] else NONE,
-        "each token ÷ vanilla's": _token_cost,
-        "bytes held ÷ 16 bits": lambda row: f"×{row['cost']['kv_ratio_16bit']:.2f}",
-        "bytes read ÷ vanilla's": lambda row: f"×{row['cost']['kv_read_ratio']:.2f}",
+        "each token ÷ vanilla's": "×{cost[tpot_ratio]:.2f} {cost[tpot_verdict]}",
+        "bytes held ÷ 16 bits": "×{cost[kv_ratio_16bit]:.2f}",
+        "bytes read ÷ vanilla's": "×{cost[kv_read_ratio]:.2f}",
     },
-    order=("place",),
+    order=None,
     numbers=frozenset({1, 2, 4, 5}),
 )

@@ -11,7 +11,7 @@ from typing import Any
 from bench.status import Status
 from reports.looks import VANILLA, looks
 from reports.rendering import TextGrid
-from reports.rows import Row
+from reports.rows import Row, created, grouped
 from reports.wording import NONE
 
 Where = Mapping[str, Any]
@@ -35,11 +35,8 @@ class Table:
 
     def tables(self, rows: Iterable[Row]) -> list[tuple[TextGrid, list[Row]]]:
         """Each table with its rows; no table if no row is chosen."""
-        groups: dict[tuple[Any, ...], list[Row]] = {}
-        for row in chosen(rows, self.where):
-            groups.setdefault(tuple(row[name] for name in self.each), []).append(row)
-        found = groups.values()
-        kept = [of_one_host(group) if self.one_host else group for group in found]
+        found = grouped(chosen(rows, self.where), lambda row: tuple(row[n] for n in self.each))
+        kept = [of_one_host(group) if self.one_host else group for group in found.values()]
         return [(self.table(group), group) for group in kept if group]
 
     def table(self, rows: Sequence[Row]) -> TextGrid:
@@ -78,27 +75,29 @@ class Grid(Table):
 class Listing(Table):
     """A line for each row.
 
-    columns  head → function that gives the text of a row
+    columns  head → the text of a row: a template of str.format with its columns, or a function
     order    columns by which lines are sorted before the method: numbers rise, texts keep their
-             order of appearance
+             order of appearance; None: lines keep the order of the rows
     numbers  the right-aligned columns
     """
 
-    columns: Mapping[str, Callable[[Row], str]]
-    order: tuple[str, ...] = ()
+    columns: Mapping[str, str | Callable[[Row], str]]
+    order: tuple[str, ...] | None = ()
     numbers: frozenset[int] = frozenset()
 
     def table(self, rows: Sequence[Row]) -> TextGrid:
-        ranks: dict[str, list[Any]] = {}
-        for name in self.order:
-            values = list(dict.fromkeys(row[name] for row in rows))
-            ranks[name] = values if isinstance(values[0], str) else sorted(values)
-        ranks["method"] = list(looks(row["method"] for row in rows))
+        if self.order is not None:
+            ranks: dict[str, list[Any]] = {}
+            for name in self.order:
+                values = list(dict.fromkeys(row[name] for row in rows))
+                ranks[name] = values if isinstance(values[0], str) else sorted(values)
+            ranks["method"] = list(looks(row["method"] for row in rows))
+            rows = sorted(rows, key=lambda row: [ranks[name].index(row[name]) for name in ranks])
 
-        def place(row: Row) -> list[int]:
-            return [values.index(row[name]) for name, values in ranks.items()]
+        def cell(text: str | Callable[[Row], str], row: Row) -> str:
+            return text.format_map(row) if isinstance(text, str) else text(row)
 
-        lines = [[text(row) for text in self.columns.values()] for row in sorted(rows, key=place)]
+        lines = [[cell(text, row) for text in self.columns.values()] for row in rows]
         return TextGrid(self.title(rows[0]), list(self.columns), lines, self.numbers)
 
 
@@ -127,7 +126,7 @@ def _fits(value: Any, wanted: Any) -> bool:
 def of_one_host(rows: Sequence[Row]) -> list[Row]:
     """The rows of the host with the most rows; of several such hosts, the one that measured last.
     Rows that a sweep skipped do not count."""
-    newest_first = sorted(rows, key=lambda row: row["created_utc"] or "", reverse=True)
+    newest_first = sorted(rows, key=created, reverse=True)
     # For equal counts, most_common returns the host that it met first.
     hosts = Counter(row["host_id"] for row in newest_first if row["status"] != Status.SKIPPED)
     most = next((host for host, _ in hosts.most_common(1)), None)

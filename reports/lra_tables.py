@@ -15,8 +15,8 @@ from reports.grids import Grid, Listing, chosen, tokens
 from reports.intervals import Measured, interval
 from reports.looks import VANILLA
 from reports.papers.printed import load_printed
-from reports.result_tables import host, number, text_of
-from reports.rows import Row
+from reports.result_tables import host, number
+from reports.rows import Row, created
 from reports.wording import AT_CHANCE, ENDED, NONE, signed
 
 SMALL = tuple(f"lra_small_{task}" for task in ("text", "image", "listops", "pathfinder"))
@@ -75,7 +75,7 @@ def at_published_length(rows: Iterable[Row]) -> list[Row]:
     method, seed and kind of weights."""
     where = {"data_source": "embedded", "weights_kind": tuple(WHOSE), "status": Status.OK}
     found = [row for row in chosen(rows, where) if row["recipe"] == row["task"]]
-    found.sort(key=lambda row: row["created_utc"] or "")
+    found.sort(key=created)
     names = ("task", "length", "weights_kind", "method", "seed")
     newest = {tuple(row[name] for name in names): row for row in found}
     sds = difference_sds(newest.values())
@@ -111,9 +111,9 @@ PUBLISHED = Listing(
     title=lambda row: f"{row['task']} at {tokens(row['length'])}",
     each=("task", "length"),
     columns={
-        "method": text_of("method"),
+        "method": "{method}",
         "weights": lambda row: WHOSE[str(row["weights_kind"])],
-        "seed": text_of("seed"),
+        "seed": "{seed}",
         "accuracy": lambda row: interval(
             Measured(row["value"], row["ci_lo"], row["ci_hi"]), False, row["at_chance"]
         ),

@@ -15,12 +15,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 TEMPLATES = Path(__file__).with_name("templates")
 MARKDOWN = re.compile(r"[\\`*_{}\[\]|#~]")
@@ -108,8 +106,6 @@ def html_page(template: str, **values: Any) -> str:
 
 @cache
 def _environment(form: str) -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=form == "html",
@@ -120,11 +116,8 @@ def _environment(form: str) -> Environment:
         finalize=lambda value: _escaped(value, form),
     )
     environment.filters |= {
-        "code": markdown_code,
-        "breakable": tex_breakable,
-        "aligned": aligned,
-        "listed": listed,
-    }
+        "code": markdown_code, "breakable": tex_breakable, "aligned": aligned, "listed": listed,
+    }  # fmt: skip
     return environment
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from reports.intervals import Measured, interval
 from reports.looks import VANILLA, looks
 from reports.oracles import marked
 from reports.rendering import TextGrid
-from reports.rows import Row
+from reports.rows import Row, json_object
 from reports.wording import AT_CHANCE, ENDED, NONE, own_engine, signed, tokens_read, vectors
 
 NOT_SKIPPED = tuple(status for status in Status if status != Status.SKIPPED)
@@ -58,11 +57,6 @@ def neighbours(rows: Iterable[Row]) -> str:
     of the rows is noisy."""
     most = max((row["others_pct"] or 0.0 for row in rows if row["noisy"]), default=0.0)
     return f"Other processes took up to {most:.0f} % of the cores meanwhile." if most else ""
-
-
-def text_of(name: str) -> Callable[[Row], str]:
-    """A function that returns the text of this column of a row."""
-    return lambda row: str(row[name])
 
 
 def _method(row: Row) -> str:
@@ -104,10 +98,10 @@ QUICKSTART = Listing(
     where=COMPARED,
     one_host=True,
     columns={
-        "task": text_of("task"),
+        "task": "{task}",
         "tokens read": tokens_read,
         "method": _method,
-        "n": text_of("n_scored"),
+        "n": "{n_scored}",
         "score": lambda row: _score(row) + f" {AT_CHANCE}" * bool(row["at_chance"]),
         "vanilla's score": lambda row: number(row["base_value"], 1),
         "scores of": lambda row: comparison_text(row) or NONE,
@@ -249,7 +243,7 @@ def _board_cell(row: Row) -> str:
 def kept_share(row: Mapping[str, Any]) -> str:
     """The share of the cache that a row's method keeps, the head of its column; a dash for methods
     that keep everything."""
-    given = json.loads(row["method_params"] or "{}")
+    given = json_object(row["method_params"])
     if row["method"] == VANILLA:
         return "all in 32 bits"
     if given.get("eviction") == "none":  # an engine that keeps all entries
@@ -311,7 +305,7 @@ PEERS = Listing(
         "first token": lambda row: milliseconds(row["lat_median_ns"] or 0),
         "÷ vanilla's": lambda row: ratios.to_vanilla(row, 2),
         "each token": lambda row: f"{(row['tpot_median_ns'] or 0) / 1e6:,.1f} ms",
-        "÷ vanilla's ": lambda row: f"×{row['tpot_ratio']:.2f} {row['tpot_verdict']}",
+        "÷ vanilla's ": "×{tpot_ratio:.2f} {tpot_verdict}",
         "peak, MiB": lambda row: number((row["whole_peak_bytes"] or 0) / 2**20, 0),
         "peak ÷ vanilla's": lambda row: number(row["whole_peak_ratio"], 2, "×"),
     },

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from reports.intervals import Measured, interval, mean
 from reports.looks import VANILLA, looks
 from reports.oracles import is_oracle, marked
 from reports.rendering import Page, Section, TextGrid, csv_text, report
-from reports.rows import Row
+from reports.rows import Row, grouped
 from reports.wording import AT_CHANCE, ENDED, NONE, signed
 
 BENCHMARK = "ruler"
@@ -132,10 +132,6 @@ class Results:
         total = sum(weight * one.measured.value for weight, one in zip(weights, known, strict=True))
         return Average(Measured(total / sum(weights), None, None), known[0].tasks)
 
-    def rising(self) -> list[float]:
-        """The weights of RULER's wAvg. (inc): 1, 2, 3, … by length."""
-        return [float(i + 1) for i in range(len(self.lengths))]
-
     def effective_length(
         self, method: str, threshold: float, of: Callable[[Measured], float | None]
     ) -> int | None:
@@ -151,53 +147,41 @@ class Results:
             longest = length if end > threshold else longest
         return longest
 
-    def comparable(self, length: int) -> list[str]:
-        """The tasks on which vanilla's score is clearly above that of one constant answer."""
-        return [task for task, base in self._vanilla(length) if not base.at_chance]
-
-    def at_chance(self, length: int) -> list[str]:
-        """The tasks on which it isn't: they can't distinguish methods."""
-        return [task for task, base in self._vanilla(length) if base.at_chance]
-
-    def _vanilla(self, length: int) -> Iterator[tuple[str, Score]]:
-        for task in TASKS:
-            score = self.score(VANILLA, length, task)
-            if score and score.measured:
-                yield task, score
+    def tasks(self, length: int, at_chance: bool = False) -> list[str]:
+        """The tasks on which vanilla's score is clearly above that of one constant answer, or, with
+        `at_chance`, on which it isn't: these can't distinguish methods."""
+        scores = ((task, self.score(VANILLA, length, task)) for task in TASKS)
+        return [t for t, one in scores if one and one.measured and one.at_chance == at_chance]
 
     def difference(self, method: str, length: int) -> Average | None:
         """The mean difference from vanilla over the comparable tasks."""
-        found = ((task, self.score(method, length, task)) for task in self.comparable(length))
+        found = ((task, self.score(method, length, task)) for task in self.tasks(length))
         return _average({task: one.difference for task, one in found if one})
 
 
 def results(rows: Iterable[Row]) -> list[Results]:
     """The rows of RULER's tasks by setting, settings with the most scores first. Of several rows of
     a cell, the newest ok row counts. If vanilla has no row, other methods' rows give its scores."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in oldest_first(counting(row for row in rows if row["benchmark"] == BENCHMARK)):
-        groups.setdefault(tuple(row[name] for name in SETTING), []).append(row)
-    found = [Results(group[-1], _scores(group)) for group in groups.values()]
+    own = oldest_first(counting(row for row in rows if row["benchmark"] == BENCHMARK))
+    groups = grouped(own, itemgetter(*SETTING)).values()
+    found = [Results(group[-1], _scores(group)) for group in groups]
     return sorted(found, key=lambda one: -len(one.scores))
 
 
 def _scores(rows: Sequence[Row]) -> dict[tuple[str, int, str], Score]:
-    scores: dict[tuple[str, int, str], Score] = {}
-    bases: dict[tuple[str, int, str], Score] = {}
+    ended: dict[tuple[str, int, str], Score] = {}
+    bases, done = ended.copy(), ended.copy()
     for row in rows:
         row = {"oracle": is_oracle(row["method"], row["method_params"]), **row}
         method = marked(plugins.method_label(row["method"], row["method_params"]) or "", row)
         task = short(row["task"])
         score = _score(row)
-        before = scores.get((method, row["length"], task))
-        if before is None or score.measured or not before.measured:
-            scores[method, row["length"], task] = score
+        (done if score.measured else ended)[method, row["length"], task] = score
         if row["base_value"] is not None and method != VANILLA:
             measured = _measured(row, "base_value", "base_ci_lo", "base_ci_hi")
             base = Score(Status.OK, measured, at_chance=vanilla_at_chance(row))
             bases[VANILLA, row["length"], task] = base
-    done = {key: score for key, score in scores.items() if score.measured}
-    return scores | bases | done
+    return ended | bases | done
 
 
 def _score(row: Row) -> Score:
@@ -250,10 +234,10 @@ def facts(found: Results) -> str:
 
 def averages(found: Results, threshold: float) -> TextGrid:
     """RULER's table: a line for each method, with its average at each length and over lengths."""
-    rising = found.rising()
+    rising = range(1, len(found.lengths) + 1)
     columns = {
         **{tokens(length): partial(_average_text, found, length) for length in found.lengths},
-        "Avg.": partial(_over_lengths, found, [1.0] * len(rising)),
+        "Avg.": partial(_over_lengths, found, [1] * len(rising)),
         "wAvg. (inc)": partial(_over_lengths, found, rising),
         "wAvg. (dec)": partial(_over_lengths, found, rising[::-1]),
         "effective length": partial(_effective, found, threshold),
@@ -302,7 +286,7 @@ def against_vanilla(found: Results) -> TextGrid | None:
     then methods that lack a task, then oracles, which aren't ranked. None without another
     method."""
     methods = [method for method in found.methods if method != VANILLA]
-    counts = {length: len(found.comparable(length)) for length in found.lengths}
+    counts = {length: len(found.tasks(length)) for length in found.lengths}
     if not methods or not any(counts.values()):
         return None
 
@@ -336,7 +320,7 @@ def _difference(found: Results, length: int, tasks: int, method: str) -> str:
 def score_grid(found: Results, length: int) -> TextGrid:
     """A line for each task, a column for each method. Lines are faint if vanilla is at chance."""
     columns = {method: partial(_score_text, found, length, method) for method in found.methods}
-    floor = found.at_chance(length)
+    floor = found.tasks(length, at_chance=True)
     faint = frozenset(i for i, task in enumerate(TASKS) if task in floor)
     return replace(text_grid(tokens(length), "task", TASKS, columns), faint=faint)
 
@@ -370,7 +354,7 @@ def notes(found: Results, threshold: float) -> Iterator[str]:
             "averages aren't comparable with RULER's leaderboard (data=local takes its rows)."
         )
     for length in found.lengths:
-        if floor := found.at_chance(length):
+        if floor := found.tasks(length, at_chance=True):
             yield (
                 f"At {length:,} tokens vanilla isn't clearly above the best constant answer "
                 f"({AT_CHANCE}) on {', '.join(floor)}: no method is ranked by these."
@@ -421,7 +405,7 @@ def _records(found: Results) -> Iterator[dict[str, Any]]:
     """A line for each score, and one for each average."""
     setting = {name: found.row[name] for name in SETTING}
     for (method, length, task), score in sorted(found.scores.items()):
-        floor = task in found.at_chance(length)
+        floor = task in found.tasks(length, at_chance=True)
         record = {"method": method, "length": length, "task": task, "tasks": 1}
         status = {"status": score.status, "row_id": score.row and score.row["row_id"]}
         figures: dict[str, Any] = {}

@@ -64,12 +64,6 @@ FIRST_TOKENS = Grid(
 )
 
 
-def _loss(row: Row) -> str:
-    """The method's increase of vanilla's nats per token, with its interval and verdict."""
-    ends = f"{row['value_diff_ci_lo']:+.4f} … {row['value_diff_ci_hi']:+.4f}"
-    return f"{row['value_diff']:+.4f} ({ends}) {row['quality_verdict']}"
-
-
 PREFILL_LOSSES = Listing(
     where={
         "experiment": "sparse_prefill",
@@ -80,11 +74,14 @@ PREFILL_LOSSES = Listing(
     each=("model",),
     order=("length",),
     columns={
-        "tokens": lambda row: f"{row['length']:,}",
-        "method": lambda row: row["method"],
-        "texts": lambda row: f"{row['n_scored']}",
-        "vanilla's nats per token": lambda row: f"{row['base_value']:.3f}",
-        "above them; quality": _loss,
+        "tokens": "{length:,}",
+        "method": "{method}",
+        "texts": "{n_scored}",
+        "vanilla's nats per token": "{base_value:.3f}",
+        "above them; quality": (
+            "{value_diff:+.4f} ({value_diff_ci_lo:+.4f} … {value_diff_ci_hi:+.4f}) "
+            "{quality_verdict}"
+        ),
     },
     numbers=frozenset({0, 2, 3}),
 )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Sequence
 
 import pandas as pd
 
@@ -15,9 +14,6 @@ from reports.figures import sheet, style
 from reports.figures.cells import FigureRows
 from reports.looks import VANILLA, base_name
 from reports.wording import vectors
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 WEIGHTS = {
     "pretrained-swap": "pretrained weights, swapped",
@@ -36,11 +32,11 @@ def title(panel: pd.DataFrame, *more: str) -> list[str]:
 
 
 def panel(
-    cells: pd.DataFrame, paint: Callable[[Axes], Sequence[sheet.Label]], *more: str
+    cells: pd.DataFrame, paint: sheet.Paint, *more: str, table: sheet.Table = ()
 ) -> sheet.Panel:
     """A panel with its title and facts; with "scores", the weights of the scores are a fact too."""
     words = [*facts(cells), *(scores(cells) if "scores" in more else ())]
-    return sheet.Panel(title(cells, *more), words, paint)
+    return sheet.Panel(title(cells, *more), words, paint, table)
 
 
 def facts(panel: pd.DataFrame) -> list[str]:
@@ -69,9 +65,8 @@ def _machine(panel: pd.DataFrame) -> str:
     if known.empty:
         return host
     sets = known["instruction_sets"].dropna()
-    wide = (
-        vectors({"instruction_sets": sets.iloc[0]}) if column == "cpu_model" and len(sets) else ""
-    )
+    on_cpu = column == "cpu_model" and len(sets)
+    wide = vectors({"instruction_sets": sets.iloc[0]}) if on_cpu else ""
     return " ".join(filter(None, (_short(str(known[column].iloc[0])), wide, host)))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import pandas as pd
 
@@ -54,16 +54,12 @@ FIGURES = (
     "gpu_name", "instruction_sets", "tpot_ratio", "tpot_ratio_ci_lo", "tpot_ratio_ci_hi",
     "kv_held_ratio", "kv_read_ratio", "kv_ratio_16bit", "whole_peak_ratio", "quality_verdict",
 )  # fmt: skip
-_ENDING = (
-    "method_version",
-    "baseline_status",
-    "status",
-    "created_utc",
-    "attempt",
-    "cell_key",
-    "row_id",
-)
-READ = tuple(dict.fromkeys((*CELL, *FIGURES, *BASE, *_ENDING)))
+READ = tuple(
+    dict.fromkeys(
+        (*CELL, *FIGURES, *BASE, "method_version", "baseline_status", "status", "created_utc",
+         "attempt", "cell_key", "row_id")
+    )
+)  # fmt: skip
 Panel = pd.DataFrame
 
 
@@ -159,30 +155,22 @@ class Settings(Sequence[Panel]):
     def __len__(self) -> int:
         return len(self.where)
 
-    @overload
-    def __getitem__(self, index: int) -> Panel: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Panel]: ...
-    def __getitem__(self, index: int | slice) -> Panel | list[Panel]:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self.cells.iloc[lines] for lines in self.where[index]]
-        panel: Panel = self.cells.iloc[self.where[index]]
-        return panel
+        return self.cells.iloc[self.where[index]]
 
 
 def spread(panels: Settings, most: int) -> list[Panel]:
     """For each setting the length with the most methods (the longest of several), then for each the
     second such length, until there are enough; in the order of settings and lengths."""
-    heads = panels.heads
-    settings = list(zip(*(heads[name].map(str) for name in SETTING), strict=True))
-    lengths, methods = heads["length"].to_list(), heads["methods"].to_list()
-    turns: dict[tuple[str, ...], int] = {}
-    order: list[tuple[int, int, int]] = []
-    for i in sorted(range(len(panels)), key=lambda i: (-methods[i], -lengths[i])):
-        turns[settings[i]] = turns.get(settings[i], 0) + 1
-        order.append((turns[settings[i]], len(order), i))
-    kept = [i for _, _, i in sorted(order)[:most]]
-    return [panels[i] for i in sorted(kept, key=lambda i: (settings[i], lengths[i]))]
+    texts = zip(*(panels.heads[name].map(str) for name in SETTING), strict=True)
+    heads = panels.heads.reset_index(drop=True)
+    heads = heads.assign(setting=list(map("\0".join, texts)), place=range(len(panels)))
+    heads = heads.sort_values(["methods", "length"], ascending=False, kind="stable")
+    heads = heads.assign(turn=heads.groupby("setting").cumcount())
+    kept = heads.sort_values("turn", kind="stable").head(most)
+    return [panels[i] for i in kept.sort_values(["setting", "length"], kind="stable")["place"]]
 
 
 def variant_labels(variants: Sequence[str]) -> dict[str, str]:
@@ -192,13 +180,12 @@ def variant_labels(variants: Sequence[str]) -> dict[str, str]:
     differ = [n for n in names if len({json.dumps(one.get(n)) for one in parsed.values()}) > 1]
     order = sorted(variants, key=lambda text: [_sortable(parsed[text].get(n)) for n in differ])
     return {
-        text: " ".join(_parameter(n, parsed[text][n]) for n in differ if n in parsed[text])
+        text: " ".join(
+            value if isinstance(value := parsed[text][n], str) else f"{n}={value}"
+            for n in differ if n in parsed[text]
+        )
         for text in order
-    }
-
-
-def _parameter(name: str, value: Any) -> str:
-    return value if isinstance(value, str) else f"{name}={value}"
+    }  # fmt: skip
 
 
 def _sortable(value: Any) -> tuple[int, float, str]:
@@ -258,9 +245,11 @@ def cells(frame: pd.DataFrame) -> pd.DataFrame:
     timed_beside = frame[list(BASE)].notna().any(axis=1) | frame["baseline_status"].isin(FAILED)
     base = frame[frame["method"].ne(VANILLA) & timed_beside]
     base = base.drop(columns=[name for name in FIGURES if name not in _KEPT]).rename(columns=BASE)
+    # The parameters of the vanilla with which methods are paired: the most frequent of its rows.
+    of_vanilla = frame.loc[frame["method"] == VANILLA, "method_params"].mode()
     base = base.assign(
         method=VANILLA,
-        method_params=_vanilla_params(frame),
+        method_params=str(of_vanilla.iloc[0]) if len(of_vanilla) else "{}",
         status=base["baseline_status"].fillna("ok"),
         **dict.fromkeys(TIME_RATIOS),
     )
@@ -305,13 +294,6 @@ def _newest(frame: pd.DataFrame) -> pd.Series[int]:
     attempts = pd.DataFrame({"attempt": frame["attempt"].fillna(1), "time": times})
     cell = [frame[name].fillna("") for name in ("cell_key", "host_id")]
     return attempts.sort_values(["attempt", "time"])["time"].groupby(cell, sort=False).cummax()
-
-
-def _vanilla_params(frame: pd.DataFrame) -> str:
-    """The parameters of the vanilla with which methods are paired: the most frequent of its
-    rows."""
-    own = frame.loc[frame["method"] == VANILLA, "method_params"]
-    return str(own.mode().iloc[0]) if len(own) else "{}"
 
 
 def failures(panel: pd.DataFrame, cost: str) -> pd.DataFrame:

@@ -5,26 +5,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from bench.request import plugins
 from reports.papers import printed
 from reports.papers.definitions import load_definitions
 
-
-class PublishedRatio(NamedTuple):
-    """A printed number divided by its vanilla's; `length` is None if it isn't stated. `label` is
-    the name in figures of the rows that measure its method here."""
-
-    method: str
-    label: str
-    size: str
-    task: str
-    length: int | None
-    value: float
+Ratio = tuple[str, printed.Printed, float]
+"""The name in figures of the rows that measure a cell's method here; the cell; the cell / that of
+its vanilla."""
 
 
-def ratios(paper: str, table: str, metric: str, base: str = "vanilla") -> Iterator[PublishedRatio]:
+def ratios(paper: str, table: str, metric: str, base: str = "vanilla") -> Iterator[Ratio]:
     """The cells of a table, each divided by the cell of `base` with the same task, size and
     length."""
     methods = load_definitions([paper])[0].methods
@@ -35,15 +26,13 @@ def ratios(paper: str, table: str, metric: str, base: str = "vanilla") -> Iterat
         if below and cell.value is not None and cell.method != base:
             own = methods.get(cell.method)
             label = (own and plugins.method_label(own.method, own.params)) or cell.method
-            yield PublishedRatio(
-                cell.method, label, cell.model_size, cell.task, cell.length, cell.value / below
-            )
+            yield label, cell, cell.value / below
 
 
 def vcc_encoder() -> list[tuple[int, float]]:
     """(length, VCC's encoder time / T5's): VCC Table 2, base size, the median of its tasks."""
     found: dict[int, list[float]] = {}
-    for cell in ratios("vcc", "Table 2", "runtime_encoder_ms", "t5"):
-        if cell.method == "vcc" and cell.size == "base" and cell.length:
-            found.setdefault(cell.length, []).append(cell.value)
+    for _, cell, ratio in ratios("vcc", "Table 2", "runtime_encoder_ms", "t5"):
+        if cell.method == "vcc" and cell.model_size == "base" and cell.length:
+            found.setdefault(cell.length, []).append(ratio)
     return [(length, statistics.median(values)) for length, values in sorted(found.items())]

@@ -9,25 +9,29 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from bench.files import check_own, write_own
 from reports import looks
 from reports.figures import style
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
 FORMATS = ("png", "svg", "pdf")
 METADATA: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None},
                                        "pdf": {"CreationDate": None}}  # fmt: skip
 """The same rows give the same file, whenever it is drawn."""
 
-LegendEntry = tuple["Line2D | None", str]
+LegendEntry = tuple[Line2D | None, str]
 Label = tuple[str, float, float]
 """Words beside a point, and the point."""
+Paint = Callable[[Axes], Sequence[Label] | None]
+Table = Sequence[Sequence[LegendEntry]]
 
 
 class Own(str):
@@ -39,12 +43,12 @@ class Panel:
     """One pair of axes: the parts of its title, the facts of a second, smaller line, the function
     that draws it, and a table below it, line by line, the first of which is its head. Facts that
     all panels of a plot share are printed once, below them, except `Own` facts. Drawing returns the
-    labels of points, which are placed when the axes have their size."""
+    labels of points, if any, which are placed when the axes have their size."""
 
     title: Sequence[str]
     facts: Sequence[str]
-    paint: Callable[[Axes], Sequence[Label]]
-    table: Sequence[Sequence[LegendEntry]] = ()
+    paint: Paint
+    table: Table = ()
 
 
 @dataclass
@@ -64,10 +68,6 @@ class Plot:
 def save(plot: Plot, name: str, out: Path, formats: Iterable[str], width: str) -> list[Path]:
     """Write the plot as `out/name.FORMAT` and return the files. Raises RequestError for a file that
     can't be written or replaced."""
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     files = {form: out / f"{name}.{form}" for form in formats}
     check_own(*files.values())
     # A name in a script that the font lacks is drawn as boxes, without a warning.
@@ -89,8 +89,6 @@ def save(plot: Plot, name: str, out: Path, formats: Iterable[str], width: str) -
 
 
 def _compose(plot: Plot, figure: Figure, width: str) -> list[tuple[Axes, Sequence[Label]]]:
-    from matplotlib.lines import Line2D
-
     across = plot.across if width == "full" else max(1, plot.across // 2)
     full = style.WIDTHS[width]
     if len(plot.panels) < across:  # few panels aren't stretched to the full width
@@ -123,7 +121,7 @@ def _compose(plot: Plot, figure: Figure, width: str) -> list[tuple[Axes, Sequenc
         for place, panel in enumerate(line):
             axes = figure.add_subplot(grid[at, place])
             _head(axes, *next(heads), full / across)
-            labels.append((axes, panel.paint(axes)))
+            labels.append((axes, panel.paint(axes) or ()))
             if table_in:
                 _table(panel, figure.add_subplot(grid[at + 1, place]), table_in)
         at += 2 if table_in else 1
@@ -212,15 +210,11 @@ def _table(panel: Panel, axes: Axes, height_in: float) -> None:
 def mark(look: looks.Look | None, kind: str = "filled", line: Any = "") -> Line2D:
     """A legend's mark: filled, pale or hollow in the method's look, or one of the marks in
     style."""
-    from matplotlib.lines import Line2D
-
     color = look.color if look else looks.GREY
     return Line2D([], [], linestyle=line, **marks(color, look.marker if look else "o", kind))
 
 
 def dashed(color: str, kind: Any = "--") -> Line2D:
-    from matplotlib.lines import Line2D
-
     return Line2D([], [], linestyle=kind, linewidth=0.8, color=color)
 
 
@@ -244,10 +238,10 @@ def _place(axes: Axes, labels: Sequence[Label]) -> None:
             left = at_x + dx - (0 if dx > 0 else wide if dx else wide / 2)
             low = at_y + dy - (0 if dy > 0 else high if dy else high / 2)
             box = (left, low, left + wide, low + high)
-            inside = (
-                box[0] > edge[0] and box[2] < edge[2] + 8 and box[1] > edge[1] and box[3] < edge[3]
-            )
-            if inside and not any(_cover(box, other) for other in taken):
+            inside = left > edge[0] and box[2] < edge[2] + 8 and low > edge[1] and box[3] < edge[3]
+            if inside and not any(
+                left < o[2] and o[0] < box[2] and low < o[3] and o[1] < box[3] for o in taken
+            ):
                 axes.annotate(
                     text, (x, y), (dx, dy), textcoords="offset points", fontsize=5.4,
                     color=looks.GREY, zorder=5,
@@ -270,13 +264,10 @@ FAR = 10
 LEADER = {"arrowstyle": "-", "color": looks.GREY, "linewidth": 0.4, "shrinkA": 0, "shrinkB": 2}
 
 
-def _cover(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
-
-
 def marks(color: str, marker: str, kind: str = "filled") -> dict[str, Any]:
     """matplotlib's arguments for a mark; `kind` is filled, pale, hollow, or another mark."""
-    face = {"filled": color, "pale": _pale(color)}.get(kind, "white")
+    pale = [1 - (1 - part) * 0.35 for part in to_rgb(color)]
+    face = {"filled": color, "pale": to_hex(pale)}.get(kind, "white")
     if kind not in ("filled", "pale", "hollow"):
         marker = kind
     found = {
@@ -286,11 +277,11 @@ def marks(color: str, marker: str, kind: str = "filled") -> dict[str, Any]:
     return {**found, "markersize": 6.5} if kind in (style.TIMEOUT, style.PUBLISHED) else found
 
 
-def points(
-    axes: Axes, x: Any, y: Any, look: looks.Look, kind: str = "filled", zorder: float = 4
-) -> None:
-    """Draws marks without a line."""
-    axes.plot(x, y, linestyle="", **marks(look.color, look.marker, kind), zorder=zorder)
+def points(axes: Axes, x: Any, y: Any, look: looks.Look, kind: str = "filled", **more: Any) -> None:
+    """Draws marks; without a line between them unless `linestyle` is given."""
+    axes.plot(
+        x, y, **{"linestyle": "", "zorder": 4, **marks(look.color, look.marker, kind), **more}
+    )
 
 
 def failure(axes: Axes, x: float, y: float, how: str, color: str, **more: Any) -> None:
@@ -321,8 +312,3 @@ def parity(axes: Axes, side: str) -> None:
     """A dashed line where a ratio on the axis `side` (x or y) is 1."""
     draw = axes.axvline if side == "x" else axes.axhline
     draw(1, color=looks.GREY, linewidth=0.6, dashes=(3, 2), zorder=1)
-
-
-def _pale(color: str) -> str:
-    parts = [int(color[i : i + 2], 16) for i in (1, 3, 5)]
-    return "#" + "".join(f"{round(255 - (255 - part) * 0.35):02x}" for part in parts)

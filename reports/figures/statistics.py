@@ -74,7 +74,6 @@ class PowerLaw(NamedTuple):
     lo: float
     hi: float
     log_scale: float
-    n: int
 
     def at(self, length: float) -> float:
         return math.exp(self.log_scale + self.exponent * math.log(length))
@@ -89,14 +88,9 @@ def power_law(lengths: ArrayLike, costs: ArrayLike) -> PowerLaw | None:
     x, y = _logs(lengths, costs)
     if len(np.unique(x)) < 3:
         return None
-    centred = x - x.mean()
-    spread = float(centred @ centred)
-    slope = float(centred @ y) / spread
-    level = float(y.mean()) - slope * float(x.mean())
-    rest = y - level - slope * x
-    error = math.sqrt(float(rest @ rest) / (len(x) - 2) / spread)
-    reach = student_t_quantile(len(x) - 2) * error
-    return PowerLaw(slope, slope - reach, slope + reach, level, len(x))
+    (slope, level), covariance = np.polyfit(x, y, 1, cov=True)
+    reach = student_t_quantile(len(x) - 2) * math.sqrt(covariance[0, 0])
+    return PowerLaw(slope, slope - reach, slope + reach, level)
 
 
 class HeldOut(NamedTuple):
@@ -151,26 +145,16 @@ def _logs(lengths: ArrayLike, costs: ArrayLike) -> tuple[np.ndarray, np.ndarray]
     return np.log(x), np.log(y)
 
 
-class Crossover(NamedTuple):
-    """The length from which a ratio stays below 1, and the interval of that length: an end is 0 if
-    it may be below the shortest measured length, infinity if it may be above the longest."""
-
-    length: float
-    lo: float
-    hi: float
-
-
-def crossover(lengths: Sequence[float], ratios: Sequence[Interval]) -> Crossover | None:
+def crossover(lengths: Sequence[float], ratios: Sequence[Interval]) -> Interval | None:
     """The length from which a curve of ratios to vanilla stays below 1, on a line between the
     logarithms of the two lengths around it. The ends of the interval are the crossovers of the
-    curves of the ratios' lower and upper ends. Lengths must rise and be distinct.
+    curves of the ratios' lower and upper ends: 0 if it may be below the shortest length, infinity
+    if it may be above the longest. Lengths must rise and be distinct.
 
     None if the ratio at the longest length isn't below 1.
     """
     ends = [_last_crossing(lengths, [r[end] for r in ratios]) for end in range(3)]
-    if math.isinf(ends[0]):
-        return None
-    return Crossover(*ends)
+    return None if math.isinf(ends[0]) else Interval(*ends)
 
 
 def _last_crossing(lengths: Sequence[float], ratios: Sequence[float]) -> float:

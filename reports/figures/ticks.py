@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
 from reports.figures import style
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 STEPS = (
     tuple(1 + i / 10 for i in range(90)), tuple(1 + i / 5 for i in range(45)),
@@ -21,21 +20,16 @@ MOST_TICKS = 6
 
 
 def log_axis(axes: Axes, side: str, low: float, high: float) -> None:
-    """Sets the limits of the logarithmic axis `side` (x or y), with ticks as plain numbers."""
-    axes.set(**{f"{side}lim": (low, high)})
-    plain_log(getattr(axes, f"{side}axis"), low, high)
-
-
-def plain_log(axis: Any, low: float, high: float) -> None:
-    """Sets ticks of a log axis as plain numbers, as many as fit."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
-
+    """Makes the axis `side` (x or y) logarithmic, with these limits, and as many ticks as fit, as
+    plain numbers."""
     decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
     ticks: list[float] = []
     for steps in STEPS:
         ticks = [s * 10.0**d for d in decades for s in steps if low <= s * 10.0**d <= high]
         if len(ticks) <= MOST_TICKS:
             break
+    axes.set(**{f"{side}scale": "log", f"{side}lim": (low, high)})
+    axis = getattr(axes, f"{side}axis")
     axis.set_major_locator(FixedLocator(ticks[:: -(-len(ticks) // (MOST_TICKS + 1)) or 1]))
     axis.set_major_formatter(FuncFormatter(lambda value, _: style.number(value)))
     axis.set_minor_locator(FixedLocator([s * 10.0**d for d in decades for s in range(1, 10)]))
@@ -45,8 +39,6 @@ def plain_log(axis: Any, low: float, high: float) -> None:
 def length_axis(axes: Axes, lengths: Iterable[float]) -> None:
     """Makes a log axis of tokens, with the measured lengths as ticks (only some if there are
     many)."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
     ticks = sorted(set(lengths))
     axes.set_xscale("log", base=2)
     apart: list[float] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -23,7 +22,7 @@ from reports.leaderboard.facts import processor
 from reports.leaderboard.pick import BOARD, CELL, SHOWN, board_of
 from reports.looks import VANILLA, looks
 from reports.oracles import is_oracle, marked
-from reports.rows import Row
+from reports.rows import Row, grouped, json_object
 
 KINDS = {
     "official": "Official data",
@@ -97,9 +96,7 @@ class Board:
 def boards(rows: Iterable[Row], progress: Callable[[int, int], None]) -> list[Board]:
     """Every row on its board, benchmarks with the most rows on complete boards first;
     `progress(done, all)` is called for each board."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        groups.setdefault(board_of(row), []).append(row)
+    groups = grouped(rows, board_of)
     sizes: Counter[tuple[str, bool]] = Counter()
     lacking = {key: _lacks(group) for key, group in groups.items()}
     for key, group in groups.items():
@@ -127,9 +124,7 @@ def boards(rows: Iterable[Row], progress: Callable[[int, int], None]) -> list[Bo
 
 def _told_apart(boards: Sequence[Board]) -> list[Board]:
     """The boards; titles that would be equal also contain the columns that differ."""
-    namesakes: dict[str, list[Board]] = {}
-    for board in boards:
-        namesakes.setdefault(board.title, []).append(board)
+    namesakes = grouped(boards, lambda board: board.title)
     found = []
     for board in boards:
         others = namesakes[board.title]
@@ -163,13 +158,9 @@ def _board(group: list[Row], lacks: str, several: Collection[str]) -> Board:
     measured = [
         row for row, oracle in zip(group, oracles, strict=True)
         if row["status"] == Status.OK and finite(row["value"]) is not None
-        and kind != "random" and not oracle
+        and kind != "random" and not at_chance and not oracle
     ]  # fmt: skip
-    if at_chance:
-        measured = []
-    ranking = (
-        ranks.rank(measured, [_scores(row) for row in measured]) if len(measured) > 1 else None
-    )
+    ranking = ranks.rank(measured, [*map(_scores, measured)]) if len(measured) > 1 else None
     place: dict[str, tuple[int, int]] = {}
     beaten: dict[str, tuple[bool, bool]] = {}
     if ranking:
@@ -213,17 +204,14 @@ def baseline(rows: Sequence[Row]) -> Row | None:
 
 def _lacks(group: Sequence[Row]) -> str:
     """The figures that none of a board's rows has: quality, speed or both; empty if both exist."""
-    quality = any(finite(row["value"]) is not None for row in group)
-    speed = any(
-        finite(row[name]) is not None for row in group for name in ("lat_ratio", "tpot_ratio")
-    )
-    memory = any(row[name] is not None for row in group for name in ("mem_ratio", "kv_held_ratio"))
+    figures = {"quality": ("value",), "latency": ("lat_ratio", "tpot_ratio"),
+               "memory": ("mem_ratio", "kv_held_ratio")}  # fmt: skip
     missing = [
-        name
-        for name, found in (("quality", quality), ("latency", speed), ("memory", memory))
-        if not found
+        figure
+        for figure, names in figures.items()
+        if all(finite(row[name]) is None for row in group for name in names)
     ]
-    return "" if quality and speed else f"{' and '.join(missing)} not measured"
+    return "" if set(missing) <= {"memory"} else f"{' and '.join(missing)} not measured"
 
 
 def _title(group: Sequence[Row], several: Collection[str]) -> str:
@@ -274,7 +262,7 @@ def _legend_place(method: str | None) -> int:
 def _labels(group: Sequence[Row]) -> list[str]:
     """The method, with the parameters in which rows of the board differ, and with the beginning of
     its weights' hash if nothing else differs."""
-    parameters = [_parameters(row["method_params"]) for row in group]
+    parameters = [json_object(row["method_params"]) for row in group]
     names = [
         plugins.method_label(row["method"], own) or "no method"
         for row, own in zip(group, parameters, strict=True)
@@ -292,41 +280,19 @@ def _labels(group: Sequence[Row]) -> list[str]:
     ]
 
 
-@functools.lru_cache(maxsize=4096)
-def _parameters(text: str | None) -> dict[str, Any]:
-    try:
-        value = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
 def _scores(row: Row) -> dict[Any, float] | None:
     """Scores of the row's samples; None where its predictions or the task's rows are missing."""
     folder = row["folder"] if row["folder"].is_dir() else row["folder"].parent
-    if not row["predictions_path"] or not (folder / PREDICTIONS).is_dir() or not _known_task(row):
+    if not row["predictions_path"] or not (folder / PREDICTIONS).is_dir():
         return None
     from bench.rows.rescore import scores
 
     try:
-        return scores(row, folder)
-    except (
-        RequestError,
-        LookupError,
-        TypeError,
-        ValueError,
-    ):  # a contributed row may lack any column
+        task = json_object(row["cell"])["task"]
+        # Rows can't cause an import of code that isn't of this installation.
+        return scores(row, folder) if _target(task["name"]) == task["target"] else None
+    except (RequestError, LookupError, TypeError, ValueError):  # a contributed row
         return None
-
-
-def _known_task(row: Row) -> bool:
-    """Whether the row's task belongs to this installation: rows can't cause an import of other
-    code."""
-    try:
-        task = json.loads(row["cell"] or "{}")["task"]
-        return bool(_target(task["name"]) == task["target"])
-    except (ValueError, LookupError, TypeError, RequestError):
-        return False
 
 
 @functools.cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 from collections.abc import Iterable
 
@@ -12,7 +11,7 @@ from bench.host.host import short_host
 from bench.request import plugins
 from bench.terminal import method_table
 from bench.units import counted
-from reports.rows import Row
+from reports.rows import Row, created, grouped, json_object
 from reports.wording import vectors
 
 ARXIV = re.compile(r"\d{4}\.\d{4,5}")
@@ -31,8 +30,8 @@ def family(row: Row) -> str:
     """The kind of the row's model, a key of FAMILIES or OTHER_FAMILY: from its cell, else from the
     model of this name in this installation."""
     try:
-        target = json.loads(row["cell"] or "{}")["model"]["family"]
-    except (ValueError, LookupError, TypeError):
+        target = json_object(row["cell"])["model"]["family"]
+    except (LookupError, TypeError):
         target = _configured_family(row["model"])
     module = str(target).partition(":")[0].rpartition(".")[2]
     return next((kind for kind, names in FAMILIES.items() if module in names), OTHER_FAMILY)
@@ -70,13 +69,9 @@ def machine(row: Row) -> str:
 def machines(rows: Iterable[Row]) -> list[tuple[str, str]]:
     """(short id, machine) of each machine from its newest row, machines with the most rows
     first."""
-    by_host: dict[str, list[Row]] = {}
-    for row in rows:
-        by_host.setdefault(short_host(row["host_id"]), []).append(row)
+    by_host = grouped(rows, lambda row: short_host(row["host_id"]))
     largest = sorted(by_host.items(), key=lambda item: -len(item[1]))
-    return [
-        (name, machine(max(its, key=lambda row: row["created_utc"] or ""))) for name, its in largest
-    ]
+    return [(name, machine(max(its, key=created))) for name, its in largest]
 
 
 def papers(methods: Iterable[str]) -> dict[str, dict[str, str]]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bench.rows.columns import COLUMNS
 from bench.rows.query import best, named, select
 from bench.rows.store import Store
-from reports.rows import Row
+from reports.rows import Row, created, grouped
 
 PROBE = "max_length_fit"
 BOARD = (
@@ -77,10 +77,7 @@ def pick(folders: Iterable[Path], words: Sequence[str], most: int) -> Picked:
         warnings += set_aside
         for stored in found:
             rows.setdefault(stored["row_id"], {**stored, "folder": folder})
-    cells: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows.values():
-        probes = row[PROBE] is not None
-        cells.setdefault((*cell_of(row), probes), []).append(row)
+    cells = grouped(rows.values(), lambda row: (*cell_of(row), row[PROBE] is not None))
     counting = [best(group) for group in cells.values()]
     kept = _whole_boards(counting, most)
     _complete(kept)
@@ -95,28 +92,20 @@ cell_of = itemgetter(*CELL)
 def _whole_boards(rows: list[Row], most: int) -> list[Row]:
     if len(rows) <= most:
         return rows
-    boards: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        boards.setdefault(board_of(row), []).append(row)
-    newest = sorted(boards.values(), key=lambda board: max(map(_created, board)), reverse=True)
+    boards = grouped(rows, board_of).values()
+    newest = sorted(boards, key=lambda board: max(map(created, board)), reverse=True)
     kept: list[Row] = []
     for board in newest:
         if len(kept) + len(board) > most:
             break
         kept += board
-    return kept or sorted(newest[0], key=_created)[-most:]
-
-
-def _created(row: Row) -> str:
-    return row["created_utc"] or ""
+    return kept or sorted(newest[0], key=created)[-most:]
 
 
 def _complete(rows: Iterable[Row]) -> None:
     """Add the other columns of the page to these rows; samples are read only for them."""
-    of_folder: dict[Path, dict[str, Row]] = {}
-    for row in rows:
-        of_folder.setdefault(row["folder"], {})[row["row_id"]] = row
     others = ["row_id", *(name for name in SHOWN if name not in (*CELL, *ORDER))]
-    for folder, wanted in of_folder.items():
+    for folder, its in grouped(rows, itemgetter("folder")).items():
+        wanted = {row["row_id"]: row for row in its}
         for more in Store(folder).rows(others, where={"row_id": [*wanted]}).to_pylist():
             wanted[more["row_id"]].update(more)

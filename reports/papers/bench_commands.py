@@ -62,13 +62,15 @@ def _keys(table: PaperTable, cell: PaperCell) -> Iterator[tuple[Key, str]]:
     definition = table.definition
     if _runs(definition, cell):
         measures = {definition.metric(c.printed.metric).measure for c in table.cells}
+        sizes, lengths = len(definition.models) > 1, not definition.any_length
+        label = cell.line.label(definition, sizes, lengths, " tokens")
         for name, task in _tasks(definition, cell):
             recipe = definition.task(name).recipe if measures <= SCORES_ONLY else None
             given = "recipe" if recipe else "task"
             method = definition.method(cell.printed.method)
             for one in method.at_ends() or [method]:
                 overrides = _overrides(definition, measures, cell, name, one)
-                yield (_label(definition, cell), given, *overrides), recipe or task
+                yield (label, given, *overrides), recipe or task
 
 
 def _grouped(keys: Iterable[tuple[Key, str]]) -> dict[Key, list[str]]:
@@ -106,19 +108,18 @@ def _model(definition: Definition, cell: PaperCell) -> str:
 
 
 def _overrides(
-    definition: Definition,
-    measures: set[str | None],
-    cell: PaperCell,
-    task: str,
+    definition: Definition, measures: set[str | None], cell: PaperCell, task: str,
     method: PaperMethod,
-) -> tuple[str, ...]:
+) -> tuple[str, ...]:  # fmt: skip
     """The overrides of a command except its tasks; the method and its parameters come first."""
     printed = cell.printed
     name = method.method or ""
     if name == VANILLA and measures & set(RATIOS):
         name = f"{name},{UNFUSED}"
-    settings = {k: printed.extra[k] for k in definition.settings if k in printed.extra}
-    parameters = method.parameters(task, definition.size(printed)) | settings
+    parameters = definition.parameters(method, printed, task)
+    words = [
+        f"method.{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in parameters.items()
+    ]
     printed_length = None if definition.any_length else printed.length
     length = printed_length or task_length(definition.task(task).task) or DEFAULT_LENGTH
     batch = printed.extra.get("batch", definition.batch)
@@ -130,23 +131,10 @@ def _overrides(
     else:
         sizes = [f"model={_model(definition, cell)}", f"length={length}"]
     return (
-        f"method={name}" + "".join(f" method.{k}={_value(v)}" for k, v in parameters.items()),
+        " ".join([f"method={name}", *words]),
         *sizes,
         *(["n=null"] if measures & set(SCORES) else []),
         *([f"batch={batch}"] if batch else []),
         *definition.overrides,
         f"measure={measure}",
     )
-
-
-def _value(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _label(definition: Definition, cell: PaperCell) -> str:
-    line = cell.line
-    size = line.size if len(definition.models) > 1 else ""
-    tokens = f"{line.length:,} tokens" if line.length and not definition.any_length else ""
-    settings = ", ".join(f"{k}={v}" for k, v in line.settings)
-    label = definition.method(line.method).label
-    return ", ".join(filter(None, (label, size, tokens, settings)))

@@ -19,7 +19,7 @@ from reports.papers.printed import IN_KEY, Printed
 from reports.papers.table import LineKey, PaperCell, PaperTable
 from reports.papers.to_unfused import Reading
 from reports.papers.verdicts import Judgement, PaperVerdict
-from reports.rows import Row
+from reports.rows import Row, created, json_object
 
 NO_VANILLA = (
     "the paper prints no vanilla at this length and size, and times of other hardware aren't "
@@ -50,9 +50,8 @@ def _unsourced(definition: Definition) -> Iterator[Printed]:
         for method in unsourced.methods:
             for task in unsourced.tasks:
                 yield Printed(
-                    paper=definition.paper, table="", method=method, model_size=size, params="",
-                    length=None, task=task, metric=unsourced.metric, value=None, text="?", unit="",
-                    hardware="", split="", source="", where="", meaning=unsourced.why,
+                    paper=definition.paper, table="", method=method, model_size=size, task=task,
+                    metric=unsourced.metric, value=None, text="?", meaning=unsourced.why,
                 )  # fmt: skip
 
 
@@ -151,11 +150,7 @@ class _Builder:
             judgement = self._unmeasured(known, row, lacking or why)
             return replace(known, judgement=judgement, row=row)
         judgement = self._judge(known, margin, reading, lacking)
-        return replace(
-            known, judgement=judgement, measured=reading.measured, to_fused=reading.to_fused,
-            row=row, objections=reading.objections, doubts=reading.doubts,
-            at_chance=reading.at_chance, comparison=reading.comparison,
-        )  # fmt: skip
+        return replace(known, judgement=judgement, row=row, **reading._asdict())
 
     def _printed_ratio(self, printed: Printed, metric: PaperMetric) -> tuple[float | None, float]:
         """The printed value as method / vanilla, with its relative margin; None without vanilla."""
@@ -173,20 +168,14 @@ class _Builder:
 
     def _cannot(self, printed: Printed, method: PaperMethod, metric: PaperMetric) -> str | None:
         """The reason why this cell can't be measured at all, or None."""
-        definition = self.definition
-        if method.cannot:
-            return method.cannot
-        if metric.cannot and not metric.measure:
-            return metric.cannot
-        if printed.task not in definition.averages:
-            task = definition.task(printed.task)
-            if task.cannot:
-                return task.cannot
-        if printed.value is None and not definition.unsourced:
-            return f"the paper prints no number ({printed.meaning})"
+        reasons = [method.cannot, None if metric.measure else metric.cannot]
+        if printed.task not in self.definition.averages:
+            reasons.append(self.definition.task(printed.task).cannot)
+        if printed.value is None and not self.definition.unsourced:
+            reasons.append(f"the paper prints no number ({printed.meaning})")
         if metric.measure in measured.RATIOS and method.models:
-            return OWN_MODEL
-        return None
+            reasons.append(OWN_MODEL)
+        return next(filter(None, reasons), None)
 
     def _best(
         self, line: LineKey, printed: Printed, method: PaperMethod, metric: PaperMetric
@@ -211,7 +200,7 @@ class _Builder:
                     lacks = f"the task's metric here, {row['metric']}, has no {printed.metric}"
                 continue
             reading = reading._replace(objections=(*of_row, *reading.objections))
-            rank = (-len(reading.objections), reading.measured.n or 0, row["created_utc"] or "")
+            rank = (-len(reading.objections), reading.measured.n or 0, created(row))
             if best is None or rank > best[0]:
                 best = (rank, row, reading)
         if best:
@@ -242,7 +231,7 @@ class _Builder:
                 continue
             if not measured.of_size(row, like) and not (home and not measured.of_size(row, every)):
                 continue
-            given = measured.parameters(row)
+            given = json_object(row["method_params"])
             if all(given.get(name) == settings[name] for name in settings):
                 yield row
 
@@ -277,26 +266,18 @@ class _Builder:
             return replace(known, judgement=Judgement(PaperVerdict.CANNOT, why))
         method = self.definition.method(printed.method)
         lacking = next(objections.lacking(self.definition, printed, method, metric), "")
-        parts: list[Reading] = []
-        missing = []
-        for name in names:
-            single = replace(printed, task=name, length=None)
-            _, reading, _ = self._best(line, single, method, PaperMetric("score"))
-            if reading:
-                parts.append(reading)
-            else:
-                missing.append(name)
-        if missing:
+        singles = [replace(printed, task=name, length=None) for name in names]
+        score = PaperMetric("score")
+        found = [self._best(line, single, method, score)[1] for single in singles]
+        parts = [reading for reading in found if reading]
+        if len(parts) < len(names):
             some = f"{len(parts)} of {len(names)} tasks are measured" if parts else ""
             return replace(known, judgement=self._unmeasured(known, None, lacking, some))
         against = tuple(dict.fromkeys(o for part in parts for o in part.objections))
         at_chance = any(part.at_chance for part in parts)
         average = Reading(mean([part.measured for part in parts]), against, (), at_chance)
         judgement = self._judge(known, 0.0, average, lacking)
-        return replace(
-            known, judgement=judgement, measured=average.measured, objections=against,
-            at_chance=at_chance,
-        )  # fmt: skip
+        return replace(known, judgement=judgement, **average._asdict())
 
     def _unmeasured(
         self, known: PaperCell, row: Row | None, lacking: str, some: str = ""
@@ -326,4 +307,4 @@ class _Builder:
         """All rows of the table's methods and tasks, newest first."""
         methods, tasks = self.definition.measured_names()
         rows = [row for m in sorted(methods) for t in sorted(tasks) for row in self.rows.of(m, t)]
-        return sorted(rows, key=lambda row: row["created_utc"] or "", reverse=True)
+        return sorted(rows, key=created, reverse=True)

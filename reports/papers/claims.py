@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from bench.rows.engine import is_lower_bound, longest_input
-from bench.status import Status
 from reports.intervals import Measured
 from reports.papers import verdicts
 from reports.papers.measured import FUSED, UNFUSED
 from reports.papers.table import PaperCell, PaperTable
 from reports.papers.verdicts import PaperVerdict
 from reports.rendering import TextGrid
-from reports.rows import Row
+from reports.rows import Row, created
 from reports.wording import NONE
 
 FILE = Path(__file__).parents[1] / "claims.yaml"
@@ -58,8 +59,6 @@ class Finding:
 
 
 def load_claims() -> list[Claim]:
-    import yaml
-
     entries = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     return [Claim(name=name, **entry) for name, entry in entries.items()]
 
@@ -93,10 +92,13 @@ def _of_cells(claim: Claim, table: PaperTable) -> Finding:
     judgement = judge(printed, margin if first.is_ratio else first.printed.margin, found)
     if doubts := dict.fromkeys(doubt for cell in cells for doubt in cell.doubts):
         judgement = judgement._replace(verdict=PaperVerdict.UNDECIDED, reason="; ".join(doubts))
-    rows = tuple(dict.fromkeys(cell.row["row_id"][:12] for cell in measured if cell.row))
+    ratios = [cell.to_fused for cell in measured if cell.to_fused is not None]
+    fused = statistics.geometric_mean(ratios) if len(ratios) == len(measured) else None
+    rows = [cell.row for cell in measured if cell.row]
+    ids = tuple(dict.fromkeys(row["row_id"][:12] for row in rows))
     return Finding(
-        claim, judgement.verdict, printed, found, _fused(measured), first.is_ratio, rows,
-        judgement.reason, _models(cell.row for cell in measured if cell.row),
+        claim, judgement.verdict, printed, found, fused, first.is_ratio, ids, judgement.reason,
+        _models(rows),
     )  # fmt: skip
 
 
@@ -127,21 +129,15 @@ def _mean(cells: Sequence[PaperCell]) -> Measured:
     return Measured(value, lo, hi, min((one.n or 0) for one in found))
 
 
-def _fused(cells: Sequence[PaperCell]) -> float | None:
-    """The geometric mean of the ratios to fused attention, if all are known."""
-    known = [cell.to_fused for cell in cells if cell.to_fused is not None]
-    return statistics.geometric_mean(known) if len(known) == len(cells) else None
-
-
 def _of_longest(claim: Claim, probes: Sequence[Row]) -> Finding:
     """unfused vanilla's longest input / the method's, on the host and model of the newest row, both
     for a forward or both for a training step."""
     printed = 1 / claim.longest["printed"]
     own = [row for row in probes if row["method"] == claim.longest["method"]]
-    for row in sorted(own, key=lambda row: row["created_utc"] or "", reverse=True):
+    for row in sorted(own, key=created, reverse=True):
         beside = {
             other["method"]: other
-            for other in sorted(probes, key=lambda row: row["created_utc"] or "")
+            for other in sorted(probes, key=created)
             if all(other[name] == row[name] for name in SAME)
         }
         if UNFUSED in beside:
@@ -171,34 +167,26 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def longest_inputs(rows: Iterable[Row]) -> list[Row]:
-    """The rows of probe=max_length."""
-    return [r for r in rows if r["status"] == Status.OK and r.get("max_length_fit")]
-
-
 def claims_grid(found: Sequence[Finding]) -> TextGrid:
     """A numbered line for each claim."""
-    return TextGrid("The papers' claims", HEAD, [_line(i, one) for i, one in enumerate(found, 1)])
+    lines = [
+        (
+            str(number), one.claim.claim, "; ".join(one.models) or NONE,
+            _figure(one.printed, one.is_ratio), _interval(one.measured, one.is_ratio),
+            _figure(one.fused, True), one.verdict, " ".join(one.rows) or NONE,
+        )
+        for number, one in enumerate(found, 1)
+    ]  # fmt: skip
+    return TextGrid("The papers' claims", HEAD, lines)
 
 
-def notes(found: Sequence[Finding]) -> list[tuple[str, str]]:
+def notes(found: Iterable[Finding]) -> Iterator[tuple[str, str]]:
     """The command that repeats each claim, in the order of the lines, and the reason of its
     verdict, empty if there is none."""
-    return [(one.claim.command, _reason(one)) for one in found]
-
-
-def _reason(one: Finding) -> str:
-    reasons = [one.reason if one.verdict is not PaperVerdict.NO_ROW else ""]
-    reasons.append(one.claim.why if one.verdict is PaperVerdict.DIFFERS else "")
-    return ": ".join(filter(None, reasons))
-
-
-def _line(number: int, one: Finding) -> tuple[str, ...]:
-    return (
-        str(number), one.claim.claim, "; ".join(one.models) or NONE,
-        _figure(one.printed, one.is_ratio), _interval(one.measured, one.is_ratio),
-        _figure(one.fused, True), one.verdict, " ".join(one.rows) or NONE,
-    )  # fmt: skip
+    for one in found:
+        reason = "" if one.verdict is PaperVerdict.NO_ROW else one.reason
+        why = one.claim.why if one.verdict is PaperVerdict.DIFFERS else ""
+        yield one.claim.command, ": ".join(filter(None, (reason, why)))
 
 
 def _figure(value: float | None, is_ratio: bool) -> str:

@@ -14,6 +14,7 @@ from bench.errors import RequestError
 from bench.files import check_own, write_own
 from bench.rows.store import Store
 from bench.statistics.paired import SCALE
+from bench.status import Status
 from bench.terminal import text_table
 from bench.terminal.options import PATH, command, request_words, warn_set_aside
 from reports import ruler
@@ -99,9 +100,13 @@ def report(
     definitions = load_definitions(names, others=(ruler.BENCHMARK,))
     if not out and forms == ["html"] and len(definitions) > 1:
         raise RequestError(f"{len(definitions)} HTML pages need a folder: --out DIR")
-    tables = _built(definitions, _rows(folders, definitions, filters))
+    tables = _tables(folders, definitions, filters)
     if json:
-        records = [table.record() for table in tables]
+        records = [
+            {"name": t.definition.name, "title": t.definition.heading, "cells": len(t.cells)}
+            | t.counts()
+            for t in tables
+        ]
         text_table.write("json", list(records[0]), records)
     elif out:
         _write(tables, forms, out)
@@ -139,18 +144,21 @@ def _ruler(
 
 def claims_text(folders: Sequence[Path]) -> Markup:
     """The claims as Markdown, from the rows of these folders."""
-    rows = [
-        row for folder in folders for row in Store(folder).rows(list(claims.COLUMNS)).to_pylist()
+    where = {"status": Status.OK}
+    probes = [
+        row
+        for folder in folders
+        for row in Store(folder).rows(claims.COLUMNS, where).to_pylist()
+        if row["max_length_fit"]
     ]
-    found = claims.findings(paper_tables(folders), claims.longest_inputs(rows))
-    grid, notes = claims.claims_grid(found), claims.notes(found)
-    return Markup(render("claims.md.j2", claims=grid, notes=notes))
+    found = claims.findings(paper_tables(folders), probes)
+    notes = claims.notes(found)
+    return Markup(render("claims.md.j2", claims=claims.claims_grid(found), notes=notes))
 
 
 def paper_tables(folders: Sequence[Path]) -> list[PaperTable]:
     """All tables of the papers, from the rows of these folders."""
-    definitions = load_definitions()
-    return _built(definitions, _rows(folders, definitions))
+    return _tables(folders, load_definitions())
 
 
 def papers_grid(tables: Iterable[PaperTable]) -> TextGrid:
@@ -188,9 +196,10 @@ def _formats(text: str | None, out: Path | None) -> list[str]:
     return names
 
 
-def _rows(
-    folders: Sequence[Path], definitions: Iterable[Definition], filters: Sequence[str] = ()
-) -> StoredRows:
+def _tables(
+    folders: Sequence[Path], definitions: Sequence[Definition], filters: Sequence[str] = ()
+) -> list[PaperTable]:
+    """The tables of these definitions from the stored rows, with a bar on a terminal."""
     names = [definition.measured_names() for definition in definitions]
     methods, tasks = (set().union(*parts) for parts in zip(*names, strict=True))
     rows = StoredRows(folders, methods, tasks, filters)
@@ -202,10 +211,6 @@ def _rows(
             "and `make bench` makes the first",
             file=sys.stderr,
         )
-    return rows
-
-
-def _built(definitions: Sequence[Definition], rows: StoredRows) -> list[PaperTable]:
     printed = {paper: load_printed(paper) for paper in {d.paper for d in definitions}}
     tables: list[PaperTable] = []
     with progress("tables") as update:
@@ -216,16 +221,11 @@ def _built(definitions: Sequence[Definition], rows: StoredRows) -> list[PaperTab
 
 
 def _write(tables: Sequence[PaperTable], forms: Sequence[str], out: Path) -> None:
-    files = {
-        f"{table.definition.name}.{name}": FORMATS[name](table)
-        for table in tables
-        for name in forms
-    }
+    files = {f"{t.definition.name}.{form}": FORMATS[form](t) for t in tables for form in forms}
     if "csv" in forms:
         files["cells.csv"] = cells_csv(tables)
     if "html" in forms:
-        named = [(table.definition.name, table.definition.heading, table) for table in tables]
-        entries = [(f"{name}.html", title, table.summary()) for name, title, table in named]
+        entries = [(f"{t.definition.name}.html", t.definition.heading, t.summary()) for t in tables]
         files["index.html"] = html_page("index.html.j2", entries=entries)
     check_own(*(out / name for name in files))
     for name, text in files.items():

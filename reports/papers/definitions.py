@@ -6,17 +6,18 @@ and averages are added to the shared ones; its other fields replace them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from bench.errors import RequestError, unknown
-from reports.papers.printed import Printed
+from reports.papers.printed import PAPERS, Printed
 
 FOLDER = Path(__file__).parents[1] / "tables"
-PAPER_ORDER = ("vcc", "iceformer", "fourier", "bigbird", "lra")
 MEASURES = (
     "score", "score_kept", "latency", "whole_answer", "attention", "training", "memory",
     "process_memory", "training_memory", "fidelity",
@@ -60,9 +61,6 @@ class PaperMethod:
     unstated: str | None = None
     any_task: bool = False
     ends: tuple[Mapping[str, Any], ...] = ()
-
-    def parameters(self, task: str, size: str) -> dict[str, Any]:
-        return {**self.params, **self.by_task.get(task, {}), **self.by_size.get(size, {})}
 
     def at_ends(self) -> list[PaperMethod]:
         """The method with each of its `ends` as its parameters."""
@@ -149,7 +147,7 @@ class Definition:
     setup: Mapping[str, str]
     overrides: tuple[str, ...]
     reference: tuple[str, ...]
-    averages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    averages: Mapping[str, Sequence[str]] = field(default_factory=dict)
     others: str | None = None
     other_tasks: str | None = None
     experiment: str | None = None
@@ -173,6 +171,12 @@ class Definition:
     def size(self, printed: Printed) -> str:
         """The size that the paper prints, or the known size of its method."""
         return printed.model_size or self.method(printed.method).size
+
+    def parameters(self, method: PaperMethod, printed: Printed, task: str) -> dict[str, Any]:
+        """The parameters of a method in a cell, for the printed task `task`."""
+        by_task, by_size = method.by_task.get(task, {}), method.by_size.get(self.size(printed), {})
+        settings = {k: printed.extra[k] for k in self.settings if k in printed.extra}
+        return {**method.params, **by_task, **by_size, **settings}
 
     def models_of(self, method: PaperMethod) -> Mapping[str, PaperModel]:
         """Printed size → the models of that size for the method's rows."""
@@ -206,9 +210,7 @@ def load_definitions(names: Iterable[str] = (), others: Iterable[str] = ()) -> l
 
 @cache
 def _all_definitions() -> list[Definition]:
-    import yaml
-
-    rank = {paper: i for i, paper in enumerate(PAPER_ORDER)}
+    rank = {paper: i for i, paper in enumerate(PAPERS)}
     paths = sorted(FOLDER.glob("*.yaml"), key=lambda path: (rank.get(path.stem, 99), path.stem))
     definitions = []
     for path in paths:
@@ -216,35 +218,26 @@ def _all_definitions() -> list[Definition]:
         for name, own in shared.pop("tables").items():
             merged = {key: {**shared.get(key, {}), **own.get(key, {})} for key in MERGED}
             try:
-                definitions.append(_definition(name, {**shared, **own, **merged}))
+                fields = {**shared, **own, **merged, "name": name}
+                fields["setup"] = {key: fields["setup"][key] for key in SETUP}
+                definitions.append(_built(Definition, fields))
             except (TypeError, KeyError, ValueError) as error:
                 raise RequestError(f"reports/tables/{path.name}: table {name}: {error}") from error
     return definitions
 
 
-def _definition(name: str, fields: Mapping[str, Any]) -> Definition:
-    unsourced = fields.get("unsourced")
-    parts: dict[str, Any] = {
-        "methods": {
-            key: PaperMethod(
-                **{**_tuples(entry), "models": _each(PaperModel, entry.get("models", {}))}
-            )
-            for key, entry in fields["methods"].items()
-        },
-        "tasks": _each(PaperTask, fields["tasks"]),
-        "metrics": _each(PaperMetric, fields["metrics"]),
-        "models": _each(PaperModel, fields["models"]),
-        "setup": {key: fields["setup"][key] for key in SETUP},
-        "averages": {key: tuple(value) for key, value in fields["averages"].items()},
-        "unsourced": unsourced and Unsourced(**_tuples(unsourced)),
-    }
-    return Definition(name=name, **{**_tuples(fields), **parts})
+NESTED = {"methods": PaperMethod, "tasks": PaperTask, "metrics": PaperMetric, "models": PaperModel}
+"""Fields that map names to objects of a class."""
 
 
-def _each(kind: type, entries: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    return {key: kind(**_tuples(entry)) for key, entry in entries.items()}
-
-
-def _tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields with their lists as tuples."""
-    return {key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()}
+def _built(kind: Callable[..., Any], fields: Mapping[str, Any]) -> Any:
+    """An object with the fields of a file, whose lists become tuples."""
+    values: dict[str, Any] = dict(fields)
+    for name, value in fields.items():
+        if isinstance(value, list):
+            values[name] = tuple(value)
+        elif name in NESTED:
+            values[name] = {key: _built(NESTED[name], own) for key, own in value.items()}
+    if values.get("unsourced"):
+        values["unsourced"] = _built(Unsourced, values["unsourced"])
+    return kind(**values)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatch
-from functools import cache
+from functools import cache, partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from bench.rows.store import Store
 from bench.status import Status
 from reports.intervals import Measured, bounded_mean
 from reports.papers.to_unfused import PAIRED, Reading, whole_answer
-from reports.rows import Row
+from reports.rows import Row, created, grouped, json_object
 
 UNFUSED, FUSED = "vanilla_eager", "vanilla"
 WANTED = (
@@ -83,10 +84,8 @@ class StoredRows:
                 ]  # fmt: skip
             rows += found
         self.rows = counting(rows)
-        by_time = sorted(self.rows, key=lambda row: row["created_utc"] or "")
-        self._by_cell: dict[tuple[str, str], list[Row]] = {}
-        for row in by_time:
-            self._by_cell.setdefault((str(row["method"]), str(row["task"])), []).append(row)
+        by_time = sorted(self.rows, key=created)
+        self._by_cell = grouped(by_time, itemgetter("method", "task"))
         self._unfused, self._failed_unfused, self._fused = (
             {
                 cell: row
@@ -139,24 +138,10 @@ def same_class(method: str) -> tuple[str, ...]:
     return (method, *others)
 
 
-def parameters(row: Row) -> dict[str, Any]:
-    """The method's own parameters, parsed once."""
-    if not isinstance(row["method_params"], dict):
-        row["method_params"] = _object(row["method_params"])
-    params: dict[str, Any] = row["method_params"]
-    return params
-
-
-def _object(text: str | None) -> dict[str, Any]:
-    """A column's JSON object; empty if it holds anything else."""
-    value = json.loads(text or "{}")
-    return value if isinstance(value, dict) else {}
-
-
 def model_config(row: Row) -> dict[str, Any]:
     """The configuration from which the row's model was built; empty for a checkpoint."""
-    if not isinstance(row["cell"], dict):
-        row["cell"] = _object(row["cell"])
+    if not isinstance(row["cell"], dict):  # parsed once
+        row["cell"] = json_object(row["cell"])
     config = row["cell"].get("model", {}).get("config")
     return config if isinstance(config, dict) else {}
 
@@ -174,7 +159,7 @@ def score(row: Row, figures: Sequence[str]) -> Reading | None:
     main = Measured(row["value"], row["ci_lo"], row["ci_hi"], row["n_scored"])
     if not figures or MAIN.get(row["metric"], row["metric"]) in figures:
         return Reading(main)
-    stored = _object(row["metrics"])
+    stored = json_object(row["metrics"])
     scale = 100 if row["metric"] in FRACTIONS else 1
     for name in figures:
         if isinstance(stored.get(name), int | float) and row["n_scored"]:
@@ -218,13 +203,7 @@ def figure(
     if measure == "fidelity":
         value = row["fid_rel_l2"]
         return None if value is None else Reading(Measured(value, None, None))
-    reading = _against(rows.unfused(row), row, measure, answer)
-    to_fused = _against(rows.fused(row), row, measure, answer)
+    of_answer = measure == "whole_answer"
+    against = partial(whole_answer, tokens=answer) if of_answer else PAIRED[measure]
+    reading, to_fused = against(row, rows.unfused(row)), against(row, rows.fused(row))
     return reading and reading._replace(to_fused=to_fused and to_fused.measured.value)
-
-
-def _against(vanilla: Row | None, row: Row, measure: str, answer: int) -> Reading | None:
-    """The row's figure as a ratio to that of vanilla's row, unfused or fused."""
-    if measure == "whole_answer":
-        return whole_answer(row, vanilla, answer) if answer else None
-    return PAIRED[measure](row, vanilla)

@@ -10,7 +10,7 @@ from bench.request import plugins
 from reports.papers import measured
 from reports.papers.definitions import Definition, PaperMethod, PaperMetric, PaperModel
 from reports.papers.printed import Printed
-from reports.rows import Row
+from reports.rows import Row, json_object
 
 DEV = ("dev", "validation")
 NEAR = 0.1
@@ -25,7 +25,12 @@ def objections(
     """A score needs the paper's data, split and kind of weights; a ratio needs its batch; both need
     the paper's model size, parameters and length."""
     if metric.measure in measured.SCORES:
-        yield from _of_scores(definition, row, printed)
+        if row["data_source"] == "embedded":
+            yield "embedded rows are this project's own, not the benchmark's"
+        if row["weights_kind"] not in definition.weights:
+            yield f"{row['weights_kind']} weights; the paper's are {definition.setup['weights']}"
+        if printed.split and _split(row["split"]) != _split(printed.split):
+            yield f"{row['split']} split; the paper's is {printed.split}"
     yield from lacking(definition, printed, method, metric)
     size = definition.size(printed)
     model = definition.models_of(method).get(size)
@@ -40,9 +45,8 @@ def objections(
         if row["batch"] not in (batch, part):
             a_device = f", {part} on each device" if part != batch else ""
             yield f"batch {row['batch']}; the paper's is {batch}{a_device}"
-    settings = {k: printed.extra[k] for k in definition.settings if k in printed.extra}
-    given = measured.parameters(row)
-    for name, value in (method.parameters(printed.task, size) | settings).items():
+    given = json_object(row["method_params"])
+    for name, value in definition.parameters(method, printed, printed.task).items():
         if name == "layers" and metric.measure == "attention":
             continue  # the attention of all layers takes the same time
         # None in a row means that the method chose, as in its paper.
@@ -73,15 +77,6 @@ def lacking(
         yield from filter(None, (method.scores,))
     known = metric.measure in measured.RATIOS and definition.method(printed.method).ends
     yield from filter(None, (metric.cannot, None if known else method.unstated))
-
-
-def _of_scores(definition: Definition, row: Row, printed: Printed) -> Iterator[str]:
-    if row["data_source"] == "embedded":
-        yield "embedded rows are this project's own, not the benchmark's"
-    if row["weights_kind"] not in definition.weights:
-        yield f"{row['weights_kind']} weights; the paper's are {definition.setup['weights']}"
-    if printed.split and _split(row["split"]) != _split(printed.split):
-        yield f"{row['split']} split; the paper's is {printed.split}"
 
 
 def _of_size(row: Row, model: PaperModel) -> Iterator[str]:

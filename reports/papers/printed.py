@@ -25,23 +25,22 @@ IN_KEY = ("k", "h", "recall")
 class Printed:
     """One cell as a paper prints it. `value` is None where it prints text such as FAIL, explained
     by `meaning`. `margin` is the largest distance of the true value from the printed one: half of
-    its last digit, or the error of reading a plot. `where` is file:line."""
+    its last digit, or the error of reading a plot."""
 
     paper: str
     table: str
     method: str
-    model_size: str
-    params: str
-    length: int | None
     task: str
     metric: str
     value: float | None
     text: str
-    unit: str
-    hardware: str
-    split: str
-    source: str
-    where: str
+    model_size: str = ""
+    params: str = ""
+    length: int | None = None
+    unit: str = ""
+    hardware: str = ""
+    split: str = ""
+    source: str = ""
     margin: float = 0.0
     meaning: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -50,12 +49,6 @@ class Printed:
     def approximate(self) -> bool:
         """Whether the value was read from a plot."""
         return self.source == "plot"
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        same = (self.paper, self.table, self.method, self.model_size, self.length)
-        inner = tuple(self.extra.get(name) for name in IN_KEY)
-        return (*same, self.task, self.metric, self.split, *inner)
 
 
 def load_printed(paper: str, folder: Path = FOLDER) -> list[Printed]:
@@ -70,43 +63,33 @@ def load_printed(paper: str, folder: Path = FOLDER) -> list[Printed]:
     return numbers + [cell for cell in texts if cell.paper == paper]
 
 
-def _cells(path: Path, read: Callable[[str, dict[str, str]], Printed]) -> list[Printed]:
+def _cells(path: Path, read: Callable[[dict[str, str]], dict[str, Any]]) -> list[Printed]:
+    """The cells of a file; `read` gives the fields that aren't columns."""
     cells = []
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file, strict=True)
         for record in reader:
-            where = f"{path.name}:{reader.line_num}"
             try:
-                cells.append(read(where, record))
+                own = read(record)
+                length = int(record["length"]) if record["length"] else None
+                cells.append(Printed(**{**record, **own, "length": length}))
             except (KeyError, TypeError, ValueError) as error:
-                raise RequestError(f"published/{where}: {error}") from error
+                where = f"published/{path.name}:{reader.line_num}"
+                raise RequestError(f"{where}: {error}") from error
     return cells
 
 
-def _number_cell(where: str, record: dict[str, str]) -> Printed:
-    extra = json.loads(record["extra"] or "{}")
-    fields: dict[str, Any] = {
-        **record, "value": float(record["value"]), "text": record["value"], "where": where,
-        "extra": extra, "length": _length(record), "margin": _margin(record, extra),
-    }  # fmt: skip
-    return Printed(**fields)
+def _number_cell(record: dict[str, str]) -> dict[str, Any]:
+    value, extra = record["value"], json.loads(record["extra"] or "{}")
+    margin = _margin(record, extra)
+    return {"value": float(value), "text": value, "extra": extra, "margin": margin}
 
 
-def _text_cell(where: str, record: dict[str, str]) -> Printed:
+def _text_cell(record: dict[str, str]) -> dict[str, Any]:
     """A cell in which a paper prints text, such as FAIL, instead of a number."""
-    text = record.pop("printed")
+    own = {"value": None, "text": record.pop("printed")}
     size = record["model_size"]
-    counted = bool(PARAMETERS.fullmatch(size))
-    fields: dict[str, Any] = {
-        **record, "model_size": "" if counted else size, "params": size if counted else "",
-        "length": _length(record), "value": None, "text": text, "where": where,
-        "hardware": "", "split": "",
-    }  # fmt: skip
-    return Printed(**fields)
-
-
-def _length(record: Mapping[str, str]) -> int | None:
-    return int(record["length"]) if record["length"] else None
+    return own | {"model_size": "", "params": size} if PARAMETERS.fullmatch(size) else own
 
 
 def _margin(record: Mapping[str, str], extra: Mapping[str, Any]) -> float:

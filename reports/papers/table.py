@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -22,6 +21,13 @@ class LineKey(NamedTuple):
     size: str
     length: int | None
     settings: tuple[tuple[str, Any], ...] = ()
+
+    def label(self, definition: Definition, sizes: bool, lengths: bool, unit: str = "") -> str:
+        """The line's method, if wanted its size and its length with a unit, and its settings."""
+        settings = ", ".join(f"{name}={value}" for name, value in self.settings)
+        length = f"{self.length:,}{unit}" if lengths and self.length else ""
+        label = definition.method(self.method).label
+        return ", ".join(filter(None, (label, self.size if sizes else "", length, settings)))
 
 
 @dataclass(frozen=True)
@@ -70,21 +76,11 @@ class PaperTable:
         return list({row["row_id"]: row for row in rows}.values())
 
     def summary(self) -> str:
-        """The number of cells, and the number with each verdict."""
-        return counted(self.counts())
-
-    def record(self) -> dict[str, Any]:
-        """The table as an entry of the machine-readable list of tables."""
-        names = {"name": self.definition.name, "title": self.definition.heading}
-        return {**names, "cells": len(self.cells), **self.counts()}
+        """The number of cells, and the number with each verdict that any has."""
+        parts = ", ".join(f"{count} {verdict}" for verdict, count in self.counts().items() if count)
+        return f"{len(self.cells):,} cells: {parts}"
 
     def counts(self) -> dict[str, int]:
         """Verdict → number of cells that have it."""
         counts = Counter(cell.verdict for cell in self.cells)
         return {str(verdict): counts[verdict] for verdict in PaperVerdict}
-
-
-def counted(counts: Mapping[str, int]) -> str:
-    """Numbers of cells by verdict as text, without zeros."""
-    parts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    return f"{sum(counts.values()):,} cells: {parts}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from bench.rows.quality_verdicts import labelled
 from bench.units import counted
 from reports.intervals import interval
-from reports.papers.table import PaperCell, PaperTable
+from reports.papers.table import PaperTable
 from reports.papers.verdicts import RATIO_FACTOR, SCORE_POINTS, PaperVerdict
 from reports.papers.view import (
     CHANCE_NOTE,
@@ -36,10 +37,12 @@ def tables(tables: Sequence[PaperTable]) -> str:
 
 
 def _floats(table: PaperTable) -> Iterator[str]:
-    """A float of the cells with a measured value; if there are none, of all printed cells."""
-    cells = [cell for cell in table.cells if cell.measured or cell.verdict in DONE] or table.cells
+    """Floats of the measured cells and the baseline; if there are none, of all printed cells."""
+    baseline = PaperVerdict.BASELINE
+    cells = [c for c in table.cells if c.measured or c.verdict is baseline] or table.cells
     left_out = [cell for cell in table.cells if cell not in cells]
-    marks, numbered, label = _Reasons(), Notes(table), line_labels(table, table.cells)
+    marks: dict[str, str] = {}
+    numbered, label = Notes(table), line_labels(table, table.cells)
     groups: dict[str, list[tuple[str, ...]]] = {}
     for cell in cells:
         line = cell.line
@@ -50,21 +53,19 @@ def _floats(table: PaperTable) -> Iterator[str]:
                 label(line),
                 published_text(cell, numbered),
                 interval(cell.measured, cell.is_ratio, cell.at_chance).replace(" … ", "–"),
-                f"{cell.verdict}{marks.mark(cell)}",
+                f"{cell.verdict}{_mark(cell.reason, marks)}",
             )
         )
-    notes = [*marks.lines, *numbered.lines, *_missing(left_out)]
+    notes = [f"{mark} {reason}." for reason, mark in marks.items()] + numbered.lines
+    reasons = Counter(f"{c.verdict} ({c.reason})" if c.reason else str(c.verdict) for c in left_out)
+    notes += [f"Not shown: {n} of the printed cells, {why}." for why, n in reasons.items()]
     notes += [CHANCE_NOTE] if any(cell.at_chance for cell in cells) else []
     notes += [line[:1].upper() + line[1:] for line in measured_hardware(table.used)]
     notes += dict.fromkeys(map(_configuration, table.used))
     if ids := ", ".join(row["row_id"][:8] for row in table.used):
         notes.append(f"Rows: {ids}.")
     caption = f"{table.definition.heading}. {table.summary()}. {LEGEND}"
-    yield from floats(caption, HEAD, [Group(*one) for one in groups.items()], notes)
-
-
-DONE = (PaperVerdict.BASELINE,)
-"""Verdicts of cells that are shown without a measured value."""
+    return floats(caption, HEAD, [Group(*one) for one in groups.items()], notes)
 
 
 def _configuration(row: Row) -> str:
@@ -74,30 +75,10 @@ def _configuration(row: Row) -> str:
     return f"Measured on {model}: {', '.join(map(str, words))}, batch {row['batch']}, {where}."
 
 
-def _missing(cells: Sequence[PaperCell]) -> Iterator[str]:
-    """The number of printed cells that are not in the table, for each reason."""
-    reasons: dict[str, int] = {}
-    for cell in cells:
-        why = f"{cell.verdict}{f' ({cell.reason})' if cell.reason else ''}"
-        reasons[why] = reasons.get(why, 0) + 1
-    for why, n in reasons.items():
-        yield f"Not shown: {n} of the printed cells, {why}."
-
-
-class _Reasons:
-    """A mark for each reason of a verdict, which is written once below the table."""
-
-    def __init__(self) -> None:
-        self._marks: dict[str, str] = {}
-
-    def mark(self, cell: PaperCell) -> str:
-        if not cell.reason:
-            return ""
-        n = len(self._marks)
-        names = [*SUPERSCRIPTS]
-        new = names[n % len(names)] * (1 + n // len(names))
-        return self._marks.setdefault(cell.reason, new)
-
-    @property
-    def lines(self) -> list[str]:
-        return [f"{mark} {reason}." for reason, mark in self._marks.items()]
+def _mark(reason: str, marks: dict[str, str]) -> str:
+    """The mark of a verdict's reason, which is written once below the table; `marks` are those
+    given so far."""
+    if not reason:
+        return ""
+    times, n = divmod(len(marks), len(SUPERSCRIPTS))
+    return marks.setdefault(reason, [*SUPERSCRIPTS][n] * (1 + times))

@@ -87,48 +87,43 @@ def attention(row: Row, unfused: Row | None) -> Reading | None:
     """Time inside the attention, method / unfused vanilla: the attention's share of each one's pass
     through the layers × the paired ratio of their latencies."""
     latency = paired_figure(row, unfused)
-    mine, base = _attention_share(row), _attention_share(unfused) if unfused else None
-    if latency is None or mine is None or base is None:
+    own, other = _attention_share(row), _attention_share(unfused) if unfused else None
+    if latency is None or own is None or other is None:
         return None
+    (mine, reach), (base, base_reach) = own, other
     of_time = latency.measured
-    value = math.exp(mine.middle - base.middle) * of_time.value
-    if mine.reach is None or base.reach is None or not of_time.lo or of_time.hi is None:
+    value = math.exp(mine - base) * of_time.value
+    if reach is None or base_reach is None or not of_time.lo or of_time.hi is None:
         why = "its time was read too few times for an interval"
         return latency._replace(measured=Measured(value, None, None), doubts=(*latency.doubts, why))
     below, above = (
-        math.hypot(math.log(end / of_time.value), mine.reach, base.reach)
+        math.hypot(math.log(end / of_time.value), reach, base_reach)
         for end in (of_time.lo, of_time.hi)
     )
     ends = (value * math.exp(-below), value * math.exp(above))
     return latency._replace(measured=Measured(value, *ends, of_time.n))
 
 
-class _Share(NamedTuple):
-    """Logarithm of a share, and the half-width of its 95 % interval; None: at most two
-    measurements."""
-
-    middle: float
-    reach: float | None
-
-
-def _attention_share(row: Row) -> _Share | None:
+def _attention_share(row: Row) -> tuple[float, float | None] | None:
+    """Logarithm of the attention's share, and the half-width of its 95 % interval; None: at most
+    two measurements."""
     attended, walks = row["attend_samples_ns"], row["encode_samples_ns"]
     if attended is None or walks is None or not len(attended) or not min(attended):
         return None
     logs = [math.log(part / whole) for part, whole in zip(attended, walks, strict=True)]
     n = len(logs)
     if n < 3:
-        return _Share(statistics.mean(logs), None)
+        return statistics.mean(logs), None
     reach = student_t_quantile(n - 1) * statistics.stdev(logs) / math.sqrt(n)
-    return _Share(statistics.mean(logs), reach)
+    return statistics.mean(logs), reach
 
 
 def whole_answer(row: Row, unfused: Row | None, tokens: int) -> Reading | None:
     """Time of the first token and `tokens` − 1 further ones, method / unfused vanilla. A further
-    token's time is measured once for each arm; the first token's is paired."""
+    token's time is measured once for each arm; the first token's is paired. None for no tokens."""
     reading = paired_figure(row, unfused)
     first_ns = row["lat_base_median_ns"]
-    if reading is None or unfused is None or first_ns is None:
+    if not tokens or reading is None or unfused is None or first_ns is None:
         return None
     mine, base = (one["decode_ns_per_token"] for one in (row, unfused))
     to_fused, to_unfused = (Comparison.of(one, "lat").paired for one in (row, unfused))

@@ -14,12 +14,12 @@ from bench.units import counted
 from reports import ratios
 from reports.intervals import interval, rounded
 from reports.papers.bench_commands import Labelled, cell_commands, commands, preparation
-from reports.papers.measured import SCORES, parameters
+from reports.papers.measured import SCORES
 from reports.papers.printed import metric_name, printed_text
 from reports.papers.table import LineKey, PaperCell, PaperTable
 from reports.papers.verdicts import RATIO_FACTOR, SCORE_POINTS, PaperVerdict
 from reports.rendering import Page, Section, TextGrid, csv_text
-from reports.rows import Row
+from reports.rows import Row, grouped
 from reports.wording import AT_CHANCE, signed
 
 RATIOS = ("÷ vanilla's latency", "÷ exact, same engine")
@@ -134,14 +134,8 @@ def line_labels(table: PaperTable, cells: Iterable[PaperCell]) -> Callable[[Line
     """A function that gives the label of a line, which contains sizes and lengths if those of the
     cells differ."""
     sizes, lengths = zip(*((cell.line.size, cell.line.length) for cell in cells), strict=True)
-    return lambda line: line_label(table, line, len(set(sizes)) > 1, len(set(lengths)) > 1)
-
-
-def line_label(table: PaperTable, line: LineKey, sizes: bool, lengths: bool) -> str:
-    settings = ", ".join(f"{name}={value}" for name, value in line.settings)
-    length = f"{line.length:,}" if lengths and line.length else ""
-    label = table.definition.method(line.method).label
-    return ", ".join(filter(None, (label, line.size if sizes else "", length, settings)))
+    several = len(set(sizes)) > 1, len(set(lengths)) > 1
+    return lambda line: line.label(table.definition, *several)
 
 
 def _short_text(cell: PaperCell | None) -> str:
@@ -161,9 +155,7 @@ def _short_text(cell: PaperCell | None) -> str:
 def _cell_grids(table: PaperTable, notes: Notes) -> Iterator[TextGrid]:
     """One grid for each task of each part, with a line for each metric of each printed line. The
     note below it lists cells that cannot be measured."""
-    groups: dict[tuple[str, str], list[PaperCell]] = {}
-    for cell in table.cells:
-        groups.setdefault((cell.line.part, cell.printed.task), []).append(cell)
+    groups = grouped(table.cells, lambda cell: (cell.line.part, cell.printed.task))
     several = len({part for part, _ in groups}) > 1
     settings = table.definition.settings
     head = ("metric", "method", "size", "tokens", *settings, "published", "measured", "Δ")
@@ -192,7 +184,7 @@ def _cannot_note(cells: Sequence[PaperCell], table: PaperTable, notes: Notes) ->
     """The cells with their printed values, grouped by reason; empty without cells."""
     reasons: dict[str, dict[str, list[str]]] = {}
     for cell in cells:
-        label = line_label(table, cell.line, True, True)
+        label = cell.line.label(table.definition, True, True)
         figure = f"{metric_label(cell)} {published_text(cell, notes)}"
         reasons.setdefault(cell.reason, {}).setdefault(label, []).append(figure)
     parts = []
@@ -214,7 +206,7 @@ def published_text(cell: PaperCell, notes: Notes) -> str:
 
 
 def _cell_line(cell: PaperCell, table: PaperTable, notes: Notes) -> tuple[str, ...]:
-    line, definition = cell.line, table.definition
+    line, definition, delta = cell.line, table.definition, cell.judgement.delta
     settings = dict(line.settings)
     return (
         metric_label(cell),
@@ -224,16 +216,9 @@ def _cell_line(cell: PaperCell, table: PaperTable, notes: Notes) -> tuple[str, .
         *(str(settings.get(setting, "–")) for setting in definition.settings),
         published_text(cell, notes),
         interval(cell.measured, cell.is_ratio, cell.at_chance, cell.comparison),
-        _delta(cell),
+        "" if delta is None else signed(delta) + (" %" if cell.is_ratio else ""),
         ": ".join(filter(None, (cell.verdict, cell.reason))),
     )
-
-
-def _delta(cell: PaperCell) -> str:
-    delta = cell.judgement.delta
-    if delta is None:
-        return ""
-    return signed(delta) + (" %" if cell.is_ratio else "")
 
 
 # --- the text below them ---------------------------------------------------------------------
@@ -281,10 +266,8 @@ def measured_hardware(rows: Iterable[Row]) -> list[str]:
 
 def _configuration_grid(table: PaperTable) -> TextGrid:
     """The configurations of the paper and of each measured row, side by side."""
-    setup = table.definition.setup
     head = ("row", "method", "task", "tokens", "model", "weights", "data", "precision", "batch")
-    keys = ("model", "weights", "data", "precision", "batch", "device")
-    paper = ("paper", "", "", "", *(setup[key] for key in keys))
+    paper = ("paper", "", "", "", *table.definition.setup.values())
     engine = (*head, "device", "kernel", *RATIOS)
     rows = [
         (row["row_id"][:8], *_configuration(row), ratios.kernel(row), *_ratios(row))
@@ -301,7 +284,7 @@ def _configuration(row: Row) -> tuple[str, ...]:
     of = f" of {official:,}" if official else ""
     count = f", {rows:,}{of} rows" if rows else ""
     return (
-        plugins.method_label(row["method"], parameters(row)) or "–",
+        plugins.method_label(row["method"], row["method_params"]) or "–",
         row["task"] or "–",
         f"{row['length']:,}" if row["length"] else "–",
         labelled(row["model"] or "–", row),
@@ -332,22 +315,14 @@ def _ratios(row: Row) -> tuple[str, str]:
 
 # --- the cells for programs ---------------------------------------------------------------------
 
-CSV_COLUMNS = (
-    "table", "part", "method", "model_size", "length", "settings", "task", "split", "metric",
-    "unit", "published", "published_text", "approximate", "published_ratio", "measured",
-    "measured_lo", "measured_hi", "measured_is_ratio", "comparison", "at_chance", "n", "delta",
-    "verdict", "reason", "objections", "row_id", "host_id", "published_hardware", "source", "flag",
-    "command",
-)  # fmt: skip
-
 
 def cells_csv(tables: Sequence[PaperTable]) -> str:
     """The cells of all tables under one header."""
     commands = {key: text for table in tables for key, text in cell_commands(table).items()}
-    records = (
+    records = [
         _record(table, cell, commands.get(id(cell), "")) for table in tables for cell in table.cells
-    )
-    return csv_text(CSV_COLUMNS, records)
+    ]
+    return csv_text(list(records[0]), records)
 
 
 def _record(table: PaperTable, cell: PaperCell, command: str) -> dict[str, Any]:

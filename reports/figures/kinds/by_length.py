@@ -3,41 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 
 from reports.figures import captions, sheet, style, ticks
 from reports.figures.catalogue import figure
 from reports.figures.cells import FigureRows, failures
+from reports.figures.costs import LATENCY, MEMORY, Cost
 from reports.figures.statistics import HeldOut, Interval, crossover, held_out, power_law
 from reports.looks import VANILLA, base_name
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 NEEDED = ("method", "method_params", "length", "lat_ratio", "lat_ratio_ci_lo", "lat_ratio_ci_hi")
 HEAD = ("", "exponent", "predicted", "below vanilla from")
-
-
-class Cost(NamedTuple):
-    """A column drawn against length, in a unit; `ratio` is its ratio to vanilla. A cost that
-    `drifts` from hour to hour is drawn as vanilla's × the method's paired ratio, so that the
-    method's curve crosses vanilla's where the ratio crosses 1."""
-
-    column: str
-    scale: float
-    label: str
-    ratio: str
-    drifts: bool
-
-
-LATENCY = Cost("lat_median_ns", 1e-6, "latency, ms", "lat_ratio", drifts=True)
-MEMORY = Cost("peak_bytes", 1 / (1 << 20), "peak memory, MiB", "mem_ratio", drifts=False)
 
 
 MOST_LINES = 14
@@ -51,15 +35,12 @@ def plot(rows: FigureRows, most: int, cost: Cost) -> sheet.Plot | None:
     drawn = some[:most]
     curves_of = [curves(rows, panel, cost) for panel in drawn]
     panels = [
-        sheet.Panel(
-            captions.title(panel),
-            captions.facts(panel),
-            partial(paint, rows, panel, cost, own),
-            table(rows, panel, cost, own),
+        captions.panel(
+            panel, partial(paint, rows, panel, cost, own), table=table(rows, panel, cost, own)
         )
         for panel, own in zip(drawn, curves_of, strict=True)
     ]
-    legend = captions.failures(how for p in drawn for how in failures(p, cost.column)["failed"])
+    legend = captions.failures(how for p in drawn for how in failures(p, cost.absolute)["failed"])
     note = "Exponent: power law through all lengths, with its 95 % interval."
     if any(map(predicted, curves_of)):
         legend.append((sheet.mark(None, "hollow", ":"), "predicted"))
@@ -67,8 +48,8 @@ def plot(rows: FigureRows, most: int, cost: Cost) -> sheet.Plot | None:
             " Predicted: the longest length extrapolated from the shorter ones, against what was "
             "measured there (dotted line, hollow mark; * outside the 95 % interval)."
         )
-    if cost.drifts:
-        note += f" A method's {cost.label.partition(',')[0]} is vanilla's × its paired ratio."
+    if cost.is_time:
+        note += f" A method's {cost.label} is vanilla's × its paired ratio."
     note += (
         " Below vanilla from: the length at which the ratio to vanilla falls below 1, with its "
         "interval."
@@ -77,23 +58,22 @@ def plot(rows: FigureRows, most: int, cost: Cost) -> sheet.Plot | None:
 
 
 for _cost in (LATENCY, MEMORY):
-    _name = _cost.label.partition(",")[0]
     figure(
-        f"{_name.split()[-1]}_by_length",
-        f"{_name} against length",
+        f"{_cost.name}_by_length",
+        f"{_cost.label} against length",
         "one method at two lengths or more, in one setting",
     )(partial(plot, cost=_cost))
 
 
 def at_lengths(rows: FigureRows, cost: Cost) -> Sequence[pd.DataFrame]:
     """The settings in which at least one arm was measured at two or more lengths."""
-    measured = rows.cells[cost.column].gt(0)
+    measured = rows.cells[cost.absolute].gt(0)
     return rows.settings(having=measured, apart="length", of=("method", "method_params"))
 
 
 def reached(panel: pd.DataFrame, cost: Cost) -> set[float]:
     """The lengths with a figure or a failed cell."""
-    known = panel[cost.column].gt(0) | panel["failed"].notna()
+    known = panel[cost.absolute].gt(0) | panel["failed"].notna()
     return set(panel.loc[known, "length"])
 
 
@@ -125,15 +105,15 @@ class Curve:
 def curves(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> list[Curve]:
     """The curves of a panel in the order of legends. No two curves of one colour have the same line
     style, and a method's first style is the one it has when drawn alone."""
-    base = means(panel[(panel["method"] == VANILLA) & panel[cost.column].gt(0)], cost.column)
-    names = dict.fromkeys((*NEEDED, cost.column, cost.ratio))
-    panel = panel.loc[panel[cost.column].gt(0), list(names)].sort_values("length")
+    base = means(panel[(panel["method"] == VANILLA) & panel[cost.absolute].gt(0)], cost.absolute)
+    names = dict.fromkeys((*NEEDED, cost.absolute, cost.ratio))
+    panel = panel.loc[panel[cost.absolute].gt(0), list(names)].sort_values("length")
     lengths = panel.groupby(["method", "method_params"])["length"].transform("nunique")
     taken: dict[str, set[int]] = {}
     found = []
     for name, label, cells in rows.arms(panel[lengths > 1]):
-        values = cells[cost.column].astype(float)
-        if cost.drifts and name != VANILLA:
+        values = cells[cost.absolute].astype(float)
+        if cost.is_time and name != VANILLA:
             values = (cells["length"].map(base) * cells[cost.ratio].astype(float)).fillna(values)
         look = rows.looks[name]
         of_color = taken.setdefault(look.color, set())
@@ -161,9 +141,8 @@ def foremost(curves: Sequence[Curve]) -> frozenset[str]:
 
 def paint(
     rows: FigureRows, panel: pd.DataFrame, cost: Cost, curves: Sequence[Curve], axes: Axes
-) -> list[sheet.Label]:
+) -> None:
     costs: list[float] = []
-    axes.set_yscale("log")
     own = foremost(curves)
     for curve in curves:
         look, mean, cells = rows.looks[curve.method], curve.mean, curve.cells
@@ -185,20 +164,15 @@ def paint(
         most = max(map(lengths.count, lengths))
         step = min(0.075, 0.33 / most)  # as a share of the axis; together at most a third
         high = low * (high / low) ** (1 / (1 - 0.05 - step * most))
-        _mark_ends(rows, ended, step, axes)
+        met: Counter[float] = Counter()
+        for name, length, how in ended:  # one below the other
+            height, color = 0.955 - step * met[length], rows.looks[name].color
+            at = axes.get_xaxis_transform()
+            sheet.failure(axes, length, height, how, color, transform=at, zorder=6)
+            met[length] += 1
     ticks.log_axis(axes, "y", low, high)
     ticks.length_axis(axes, reached(panel, cost))
-    axes.set_ylabel(cost.label)
-    return []
-
-
-def _mark_ends(rows: FigureRows, ended: Sequence[End], step: float, axes: Axes) -> None:
-    """Draws methods that failed at the top of their length, one below the other."""
-    met: dict[float, int] = {}
-    for name, length, how in ended:
-        place = met[length] = met.get(length, -1) + 1
-        at, color = axes.get_xaxis_transform(), rows.looks[name].color
-        sheet.failure(axes, length, 0.955 - step * place, how, color, transform=at, zorder=6)
+    axes.set_ylabel(f"{cost.label}, {cost.unit}")
 
 
 End = tuple[str, float, str]
@@ -210,7 +184,7 @@ def ends(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> list[End]:
     return list(
         dict.fromkeys(
             (name, length, how)
-            for name, _, cells in rows.arms(failures(panel, cost.column))
+            for name, _, cells in rows.arms(failures(panel, cost.absolute))
             for length, how in zip(cells["length"], cells["failed"], strict=True)
         )
     )
@@ -220,13 +194,12 @@ def table(
     rows: FigureRows, panel: pd.DataFrame, cost: Cost, curves: Sequence[Curve]
 ) -> list[tuple[sheet.LegendEntry, ...]]:
     """A line for each curve: exponent, held-out length if any, crossover."""
-    lines: list[tuple[sheet.LegendEntry, ...]] = []
-    last = panel.loc[panel[cost.column].notna(), "length"].max()
+    last = panel.loc[panel[cost.absolute].notna(), "length"].max()
+    head = [*HEAD[:2], f"{HEAD[2]} {ticks.thousands(last)}", HEAD[3]]
+    lines: list[tuple[sheet.LegendEntry, ...]] = [tuple((None, word) for word in head)]
     own = foremost(curves)
-    others = [curve for curve in curves if base_name(curve.method) not in own]
-    for curve in curves:
-        if curve in others:
-            continue
+    shown = [curve for curve in curves if base_name(curve.method) in own][: MOST_LINES - 1]
+    for curve in shown:
         law = power_law(curve.cells["length"], curve.cells["y"])
         exponent = f"{law.exponent:.2f} ({law.lo:.2f}…{law.hi:.2f})" if law else "–"
         texts = (exponent.replace("-", "−"), _prediction(curve.prediction, last))
@@ -234,15 +207,10 @@ def table(
         variant = style.tidy(f"{curve.method} {curve.label}".strip(), 20)
         cross = "" if curve.method == VANILLA else _crossover(curve.cells, cost)
         lines.append(((mark, variant), *((None, text) for text in (*texts, cross))))
-    head = [(None, word) for word in HEAD]
-    head[2] = (None, f"{HEAD[2]} {ticks.thousands(last)}")
-    left = max(0, len(lines) - MOST_LINES + 1)
-    lines = lines[: len(lines) - left]
-    if left or others:
-        more = f"… and {left + len(others)} more (grey): choose with method=NAME"
+    if left := len(curves) - len(shown):
+        more = f"… and {left} more (grey): choose with method=NAME"
         lines.append(((None, more), *[(None, "")] * (len(HEAD) - 1)))
-    found = [tuple(head), *lines]
-    return found if predicted(curves) else [(*line[:2], line[3]) for line in found]
+    return lines if predicted(curves) else [(*line[:2], line[3]) for line in lines]
 
 
 def _prediction(prediction: HeldOut | None, last: float) -> str:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 
 from reports.figures import captions, published, sheet, style, ticks
 from reports.figures.catalogue import figure
 from reports.figures.cells import FigureRows
+from reports.figures.costs import LATENCY, MEMORY, Cost
 from reports.figures.kinds import by_length
 from reports.looks import VANILLA
 from reports.papers.measured import UNFUSED
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 @figure(
@@ -29,22 +27,19 @@ def plot(rows: FigureRows, most: int) -> sheet.Plot | None:
     """One row of three panels for each setting; by default only the setting with the most
     methods."""
     measured = replace(rows, cells=rows.cells[rows.cells["lat_median_ns"].gt(0)])
-    some = by_length.at_lengths(measured, by_length.LATENCY)
+    some = by_length.at_lengths(measured, LATENCY)
     some = sorted(some, key=lambda p: p["batch"].iloc[0] != 1)
     drawn = some[: max(1, most // 3)] if some else []
     if not drawn:
         return None
     rows = rows.emphasised(drawn)
-    panels = []
-    for panel in drawn:
-        title, facts = captions.title(panel), captions.facts(panel)
-        paints: list[Callable[[Axes], list[sheet.Label]]] = [
-            partial(paint, rows, panel, by_length.LATENCY),
-            partial(paint, rows, panel, by_length.MEMORY),
-            partial(paint_ratio, rows, panel),
-        ]
-        panels += [sheet.Panel(title, facts, one) for one in paints]
-    known = [by_length.curves(rows, panel, by_length.LATENCY) for panel in drawn]
+    paints = (
+        partial(paint, rows, LATENCY),
+        partial(paint, rows, MEMORY),
+        partial(paint_ratio, rows),
+    )
+    panels = [captions.panel(p, partial(draw, p)) for p in drawn for draw in paints]
+    known = [by_length.curves(rows, panel, LATENCY) for panel in drawn]
     legend = captions.legend(rows, [curve.cells for curves in known for curve in curves])
     note = (
         "Both costs on linear axes, as in the paper. Bars: 95 % intervals; a hollow ratio has none."
@@ -58,25 +53,21 @@ def plot(rows: FigureRows, most: int) -> sheet.Plot | None:
     return sheet.Plot(panels, 3, 1.9, legend, note, len(some) - len(drawn))
 
 
-def paint(
-    rows: FigureRows, panel: pd.DataFrame, cost: by_length.Cost, axes: Axes
-) -> list[sheet.Label]:
+def paint(rows: FigureRows, cost: Cost, panel: pd.DataFrame, axes: Axes) -> None:
     for curve in by_length.curves(rows, panel, cost):
         look, mean = rows.looks[curve.method], curve.mean
-        axes.plot(mean.index, mean, linestyle=curve.line, **sheet.marks(look.color, look.marker))
+        sheet.points(axes, mean.index, mean, look, linestyle=curve.line, zorder=2)
     ticks.length_axis(axes, by_length.reached(panel, cost))
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-    axes.set_ylabel(cost.label)
-    return []
+    axes.set_ylabel(f"{cost.label}, {cost.unit}")
 
 
-def paint_ratio(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
-    axes.set_yscale("log")
+def paint_ratio(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> None:
     sheet.parity(axes, "y")
     ends = [1.0]
     unfused: dict[Any, float] = {}
-    for curve in by_length.curves(rows, panel, by_length.LATENCY):
+    for curve in by_length.curves(rows, panel, LATENCY):
         cells = curve.cells[curve.cells["lat_ratio"].gt(0)]
         if curve.method == VANILLA or cells.empty:
             continue
@@ -91,9 +82,8 @@ def paint_ratio(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[sheet
             sheet.points(axes, some["length"], some["lat_ratio"], look, kind)
         ends += list(cells["lat_ratio"])
         known = cells[bounded]
-        ends_of = (known["lat_ratio_ci_lo"], known["lat_ratio_ci_hi"])
-        axes.vlines(known["length"], *ends_of, look.color, linewidth=0.8)
-    lengths = by_length.reached(panel, by_length.LATENCY)
+        bars = (known["lat_ratio_ci_lo"], known["lat_ratio_ci_hi"])
+        axes.vlines(known["length"], *bars, look.color, linewidth=0.8)
     if "vcc" in set(panel["method"]):
         # The paper's ratios are to unfused attention, and the axis has fused vanilla at 1.
         for length, ratio in published.vcc_encoder():
@@ -101,8 +91,6 @@ def paint_ratio(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[sheet
                 at = ratio * unfused[length]
                 sheet.points(axes, length, at, rows.looks["vcc"], style.PUBLISHED, zorder=5)
                 ends.append(at)
-    ticks.length_axis(axes, lengths)
-    low, high = min(ends) / 1.2, max(ends) * 1.2
-    ticks.log_axis(axes, "y", low, high)
+    ticks.log_axis(axes, "y", min(ends) / 1.2, max(ends) * 1.2)
+    ticks.length_axis(axes, by_length.reached(panel, LATENCY))
     axes.set_ylabel("latency / vanilla's")
-    return []

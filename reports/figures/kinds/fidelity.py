@@ -5,17 +5,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pandas as pd
+from matplotlib.axes import Axes
 
 from reports.figures import captions, sheet, ticks
 from reports.figures.catalogue import figure
 from reports.figures.cells import FigureRows, interval, records, spread
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 ROUNDING = 1e-5
 """Below it an error is that of a number format, not of a method."""
@@ -44,8 +40,6 @@ def speed(rows: FigureRows, most: int) -> sheet.Plot | None:
 
 def paint(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
     labels: list[sheet.Label] = []
-    axes.set_xscale("log")
-    axes.set_yscale("log")
     sheet.parity(axes, "x")
     low, high = panel["lat_ratio"].min(), max(panel["lat_ratio"].max(), 1.0)
     room = (high / low) ** 0.12 * 1.15
@@ -56,11 +50,11 @@ def paint(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[sheet.Label
             place = (cell.lat_ratio, cell.fid_rel_l2)
             ratio = interval(cell, "lat_ratio", "lat_ratio_ci_lo", "lat_ratio_ci_hi")
             sheet.bar(axes, (ratio.lo, ratio.hi), cell.fid_rel_l2, limits, color=look.color)
-            axes.plot(*place, linestyle="", **sheet.marks(look.color, look.marker))
+            sheet.points(axes, *place, look, zorder=2)
             labels += [(label, *place)] if label else []
     ticks.log_axis(axes, "x", *limits)
-    bottom, top = panel["fid_rel_l2"].min() / 1.5, panel["fid_rel_l2"].max() * 1.5
-    ticks.log_axis(axes, "y", bottom, top)
+    error = panel["fid_rel_l2"]
+    ticks.log_axis(axes, "y", error.min() / 1.5, error.max() * 1.5)
     axes.set_xlabel("latency / vanilla's")
     axes.set_ylabel("output error")
     return labels

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
 
 from bench.status import QualityVerdict, Status
 from reports.figures import captions, sheet, style
@@ -20,9 +22,6 @@ from reports.oracles import ORACLE
 from reports.result_tables import kept_share
 from reports.ruler import BENCHMARK, TASKS, short
 from reports.wording import AT_CHANCE
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 COLORS = "Blues"
 WHITE_FROM = 60
@@ -54,8 +53,6 @@ def _fill(axes: Axes, values: Any, texts: Sequence[Sequence[str]]) -> None:
 
 def _without(axes: Axes, at: int, line: int, status: str | None) -> None:
     """Draws a cell without a score: hatched if it wasn't run, grey with its status if it ended."""
-    from matplotlib.patches import Rectangle
-
     ended = status is not None and status != Status.OK
     face, hatch = (style.PALE, "") if ended else ("white", HATCH)
     axes.add_patch(
@@ -120,7 +117,7 @@ def _at_chance(panel: pd.DataFrame) -> set[str]:
     return set(base["name"])
 
 
-def paint_ruler(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
+def paint_ruler(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> None:
     arms = list(rows.arms(panel))
     values = np.full((len(arms), len(TASKS) + 1), np.nan)
     for line, (_, _, cells) in enumerate(arms):
@@ -136,7 +133,6 @@ def paint_ruler(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[sheet
     labels = [style.tidy(" ".join(filter(None, (name, more)))) for name, more, _ in arms]
     _frame(axes, labels, [*columns, "mean"])
     axes.axvline(len(TASKS), color=BLACK, linewidth=0.8)
-    return []
 
 
 def _texts(scores: np.ndarray) -> list[str]:
@@ -198,14 +194,13 @@ def _panel(rows: FigureRows, group: pd.DataFrame) -> sheet.Panel:
     return sheet.Panel(captions.title(group, "length"), words, partial(paint_caches, rows, group))
 
 
-def paint_caches(rows: FigureRows, group: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
+def paint_caches(rows: FigureRows, group: pd.DataFrame, axes: Axes) -> None:
     lines = _lines(rows, group)
     columns = [name for name in KEPT if any(name in its for its in lines.values())]
     cells = [[its.get(name) for name in columns] for its in lines.values()]
     values = [[np.nan if cell is None else cell.value for cell in line] for line in cells]
     _fill(axes, np.array(values), [[_cache_text(cell) for cell in line] for line in cells])
     _frame(axes, list(map(style.tidy, lines)), columns)
-    return []
 
 
 def _cache_text(cell: Any) -> str:

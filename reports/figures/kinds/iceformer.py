@@ -4,19 +4,16 @@ Figures 6 and 7, the cost of every method on the tasks of LRA relative to vanill
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
+from matplotlib.axes import Axes
 
 from reports.figures import captions, published, sheet, style, ticks
 from reports.figures.catalogue import figure
 from reports.figures.cells import SETTING, FigureRows
 from reports.looks import VANILLA, base_name
 from reports.papers.measured import UNFUSED
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 # --- LongEval -----------------------------------------------------------------------------------
 
@@ -34,10 +31,8 @@ def longeval(rows: FigureRows, most: int) -> sheet.Plot | None:
     rows = rows.emphasised(drawn)
     panels = []
     for panel in drawn:
-        title, facts = captions.title(panel), captions.facts(panel)
-        compared = [*facts, *captions.scores(panel)]
-        panels.append(sheet.Panel(title, compared, partial(_paint_accuracy, rows, panel)))
-        panels.append(sheet.Panel(title, facts, partial(_paint_time, rows, panel)))
+        panels.append(captions.panel(panel, partial(_paint_accuracy, rows, panel), "scores"))
+        panels.append(captions.panel(panel, partial(_paint_time, rows, panel)))
     legend = captions.legend(rows, [p[p["value"].notna() | p["attend_ns"].gt(0)] for p in drawn])
     note = "Bars: 95 % intervals."
     if any(UNFUSED in set(panel["method"]) for panel in drawn):
@@ -46,7 +41,7 @@ def longeval(rows: FigureRows, most: int) -> sheet.Plot | None:
     return sheet.Plot(panels, 2, 1.9, legend, note, len(some) - len(drawn))
 
 
-def _paint_accuracy(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
+def _paint_accuracy(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> None:
     scored = panel[panel["value"].notna()]
     places: dict[str, int] = {}
     for name, _, cells in rows.arms(scored):
@@ -54,24 +49,17 @@ def _paint_accuracy(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[s
         place = places.setdefault(base_name(name), len(places))
         # Drawn side by side, since their intervals overlap.
         x = cells["length"] * (1 + 0.008 * (place % style.MOST_METHODS))
-        axes.plot(
-            x,
-            cells["value"],
-            linestyle=style.line(look.line),
-            **sheet.marks(look.color, look.marker),
-        )
+        sheet.points(axes, x, cells["value"], look, linestyle=style.line(look.line), zorder=2)
         known = cells[cells["ci_lo"].notna() & cells["ci_hi"].notna()]
         axes.vlines(x[known.index], known["ci_lo"], known["ci_hi"], look.color, linewidth=0.8)
     ticks.length_axis(axes, set(panel["length"]))
     axes.set_ylabel(captions.quality(scored))
     ticks.score_axis(axes, captions.percent(scored))
-    return []
 
 
-def _paint_time(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
-    axes.set_yscale("log")
+def _paint_time(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> None:
     sheet.parity(axes, "y")
-    lengths, ends = set(panel["length"]), [1.0]
+    ends = [1.0]
     unfused: dict[Any, float] = {}
     base = panel[panel["method"] == VANILLA].groupby("length")["attend_ns"].first()
     for name, _, cells in rows.arms(panel[panel["attend_ns"].gt(0)]):
@@ -79,23 +67,21 @@ def _paint_time(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[sheet
         if name == VANILLA or cells.empty:
             continue
         cells, look = cells.sort_values("length"), rows.looks[name]
-        line, marks = style.line(look.line), sheet.marks(look.color, look.marker)
-        axes.plot(cells["length"], cells["y"], linestyle=line, **marks)
+        line = style.line(look.line)
+        sheet.points(axes, cells["length"], cells["y"], look, linestyle=line, zorder=2)
         ends += list(cells["y"])
         if name == UNFUSED:
             unfused = cells.groupby("length")["y"].first().to_dict()
     # The paper's ratios are to unfused attention, and the axis has fused vanilla at 1.
-    for cell in published.ratios("iceformer", "Figure 5", "attention_time_s"):
-        own = cell.task == panel["task"].iloc[0] and cell.label in rows.looks
+    for label, cell, ratio in published.ratios("iceformer", "Figure 5", "attention_time_s"):
+        own = cell.task == panel["task"].iloc[0] and label in rows.looks
         if own and cell.length in unfused:
-            at, look = cell.value * unfused[cell.length], rows.looks[cell.label]
+            at, look = ratio * unfused[cell.length], rows.looks[label]
             sheet.points(axes, cell.length, at, look, style.PUBLISHED, zorder=5)
             ends.append(at)
-    ticks.length_axis(axes, lengths)
-    low, high = min(ends) / 1.2, max(ends) * 1.2
-    ticks.log_axis(axes, "y", low, high)
+    ticks.log_axis(axes, "y", min(ends) / 1.2, max(ends) * 1.2)
+    ticks.length_axis(axes, set(panel["length"]))
     axes.set_ylabel("time of attention / vanilla's")
-    return []
 
 
 # --- LRA ----------------------------------------------------------------------------------------
@@ -158,9 +144,8 @@ def _lra(rows: FigureRows, cells: pd.DataFrame, cost: Cost) -> sheet.Plot | None
         "Each task at the longest length measured. The dashed line is vanilla. A line joins the "
         "settings of a method."
     )
-    printed = [
-        c for c in published.ratios("iceformer", cost.table, cost.metric) if c.label in rows.looks
-    ]
+    every = published.ratios("iceformer", cost.table, cost.metric)
+    printed = [one for one in every if one[0] in rows.looks]
     if printed and UNFUSED in set(panel["method"]):
         legend.append((sheet.mark(None, style.PUBLISHED), "published"))
         note += f" Published: IceFormer {cost.figure}, {PAPER}."
@@ -182,16 +167,11 @@ def _one_model(group: pd.DataFrame) -> pd.DataFrame:
 
 
 def _paint_lra(
-    rows: FigureRows,
-    panel: pd.DataFrame,
-    printed: list[published.PublishedRatio],
-    cost: Cost,
-    axes: Axes,
-) -> list[sheet.Label]:
+    rows: FigureRows, panel: pd.DataFrame, printed: list[published.Ratio], cost: Cost, axes: Axes
+) -> None:
     here = set(panel["name"])
     tasks = [t for t in TASKS if t in here] + sorted(here - set(TASKS))
     methods = sorted(set(panel["method"]), key=lambda name: rows.looks[name].rank)
-    axes.set_xscale("log")
     sheet.parity(axes, "x")
     ends = [1.0]
     # The paper's ratios are to unfused attention, and the axis has fused vanilla at 1.
@@ -209,19 +189,16 @@ def _paint_lra(
             for x in costs:
                 sheet.points(axes, x, y, look)
                 ends.append(x)
-            for cell in printed:
-                if cell.task == task and cell.label == name and task in unfused:
-                    at_x = cell.value * unfused[task]
+            for label, cell, ratio in printed:
+                if cell.task == task and label == name and task in unfused:
+                    at_x = ratio * unfused[task]
                     sheet.points(axes, at_x, y, look, style.PUBLISHED, zorder=5)
                     ends.append(at_x)
         if at % 2:
             axes.axhspan(at - 0.5, at + 0.5, color="#F6F6F6", zorder=0, linewidth=0)
-    low, high = min(ends) / 1.15, max(ends) * 1.15
-    axes.set_xlim(low, high)
     axes.set_ylim(len(tasks) - 0.5, -0.5)
     axes.set_yticks(range(len(tasks)), [style.tidy(task) for task in tasks])
     axes.tick_params(axis="y", length=0)
     axes.grid(False, axis="y")
-    ticks.plain_log(axes.xaxis, low, high)
+    ticks.log_axis(axes, "x", min(ends) / 1.15, max(ends) * 1.15)
     axes.set_xlabel(cost.label)
-    return []

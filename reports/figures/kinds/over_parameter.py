@@ -11,9 +11,10 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
+from matplotlib.axes import Axes
 
 from reports import looks
 from reports.figures import captions, sheet, style, ticks
@@ -21,19 +22,13 @@ from reports.figures.catalogue import figure
 from reports.figures.cells import SETTING, FigureRows, records
 from reports.looks import VANILLA, Look
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 MIB = 1 << 20
 LINES = ("-", "--", ":", "-.")
 TASK = tuple(name for name in SETTING if name != "model")
-METRIC_LOOKS = [
-    Look(color, marker)
-    for color, marker in (
-        (looks.BLUE, "o"), (looks.RED, "s"), (looks.GREEN, "^"), (looks.PINK, "D"),
-        (looks.ORANGE, "v"), (looks.SKY, "P"),
-    )
-]  # fmt: skip
+METRIC_LOOKS = (
+    Look(looks.BLUE, "o"), Look(looks.RED, "s"), Look(looks.GREEN, "^"), Look(looks.PINK, "D"),
+    Look(looks.ORANGE, "v"), Look(looks.SKY, "P"),
+)  # fmt: skip
 
 
 class Across(NamedTuple):
@@ -89,12 +84,8 @@ class Drawing:
             sheet.points(axes, point.x, point.y, point.look)
         for height, color in self.level(panel):
             axes.axhline(height, color=color, linewidth=0.8, linestyle="--")
-        self._scale(panel, [point.x for point in points], axes)
-        return [(point.label, point.x, point.y) for point in points if point.label]
-
-    def _scale(self, panel: pd.DataFrame, x: Sequence[float], axes: Axes) -> None:
+        x = [point.x for point in points]
         if self.across.log:
-            axes.set_xscale("log")
             room = (max(x) / min(x)) ** 0.12 * 1.1
             ticks.log_axis(axes, "x", min(x) / room, max(x) * room)
         else:
@@ -102,6 +93,7 @@ class Drawing:
         axes.set_xlabel(self.across.label)
         axes.set_ylabel(self.up(panel))
         ticks.score_axis(axes, captions.percent(panel))
+        return [(point.label, point.x, point.y) for point in points if point.label]
 
 
 def _known(rows: FigureRows, across: Across) -> pd.DataFrame:
@@ -282,10 +274,7 @@ def _metric_points(of_metric: dict[str, Look], panel: pd.DataFrame) -> Iterator[
 
 
 def _vanilla(of_metric: dict[str, Look], panel: pd.DataFrame) -> list[tuple[float, str]]:
-    cells = list(records(panel[panel["method"] == VANILLA]))[:1]
-    return [
-        (value, of_metric[name].color)
-        for cell in cells
-        for name, value in _metrics(cell).items()
-        if name in of_metric
-    ]
+    """Vanilla's figures with the colours of their metrics."""
+    cells = panel[panel["method"] == VANILLA]
+    figures = _metrics(next(records(cells))) if len(cells) else {}
+    return [(figures[name], look.color) for name, look in of_metric.items() if name in figures]

@@ -8,19 +8,19 @@ import json
 import math
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
+from matplotlib.axes import Axes
 
 from reports import looks
 from reports.figures import captions, sheet, style, ticks
 from reports.figures.catalogue import figure
 from reports.figures.cells import FigureRows, failures, interval, records, spread
+from reports.figures.costs import KV_HELD, KV_READ, LATENCY, MEMORY, PROCESS, TPOT, Cost
 from reports.figures.statistics import Interval, ParetoPoint, Standing, standings
 from reports.looks import VANILLA
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from reports.rows import grouped
 
 MEMORY_REPEATS = 0.01
 """Peak memory repeats within 1 %."""
@@ -28,52 +28,6 @@ KIND: dict[Standing, str] = {"front": "filled", "open": "pale", "dominated": "ho
 WORDS: dict[Standing, str] = {
     "front": "on the front", "open": "perhaps dominated", "dominated": "dominated"
 }  # fmt: skip
-
-
-class Cost(NamedTuple):
-    """The horizontal axis of the figure pareto_`name`: `ratio` to vanilla, or `absolute` if vanilla
-    has no figure to divide by. `needs` is the part of a row that contains it."""
-
-    name: str
-    text: str
-    needs: str
-    ratio: str
-    absolute: str
-    label: str
-    unit: str
-    scale: float
-
-    @property
-    def is_time(self) -> bool:
-        return self.unit == "ms"
-
-    @property
-    def is_of_entries(self) -> bool:
-        """Whether the cost of a cache is the share of entries that it keeps or reads."""
-        return self.ratio in ("kv_held_ratio", "kv_read_ratio")
-
-
-MIB = 1 / (1 << 20)
-LATENCY = Cost("latency", "latency", "latency", "lat_ratio", "lat_median_ns", "latency", "ms", 1e-6)
-MEMORY = Cost(
-    "memory", "peak memory", "memory", "mem_ratio", "peak_bytes", "peak memory", "MiB", MIB
-)
-PROCESS = Cost(
-    "process", "the peak memory of the whole process", "memory", "whole_peak_ratio",
-    "whole_peak_bytes", "peak memory of the process", "MiB", MIB,
-)  # fmt: skip
-TPOT = Cost(
-    "tpot", "the time per output token", "decoding", "tpot_ratio", "tpot_median_ns",
-    "time per output token", "ms", 1e-6,
-)  # fmt: skip
-KV_HELD = Cost(
-    "kv_held", "the bytes that the KV cache holds", "decoding", "kv_held_ratio", "kv_bytes_held",
-    "KV bytes held", "MiB", MIB,
-)  # fmt: skip
-KV_READ = Cost(
-    "kv_read", "the KV bytes read for each new token", "decoding", "kv_read_ratio",
-    "kv_bytes_read_per_token", "KV bytes read for a token", "MiB", MIB,
-)  # fmt: skip
 
 
 class Dot(NamedTuple):
@@ -100,11 +54,8 @@ def plot(rows: FigureRows, most: int, cost: Cost) -> sheet.Plot | None:
     legend += [(sheet.mark(None, KIND[standing]), text) for standing, text in WORDS.items()]
     failed = (how for p in competing for how in failures(p, cost.absolute)["failed"])
     legend += captions.failures(failed)
-    bars = (
-        "Bars: 95 % intervals; an arrow where one goes on."
-        if cost.is_time
-        else "Bars: 95 % intervals of quality."
-    )
+    goes_on = "; an arrow where one goes on" if cost.is_time else " of quality"
+    bars = f"Bars: 95 % intervals{goes_on}."
     if any(len(set(map(looks.base_name, p["method"]))) < p["method"].nunique() for p in drawn):
         bars += " Lines join the budgets of a method."
     note = (
@@ -138,27 +89,21 @@ def dots(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> tuple[list[Dot], 
     """The points of a panel, and whether their cost is a ratio to vanilla."""
     ratio = bool(panel.loc[panel["method"] == VANILLA, cost.absolute].notna().any())
     column = cost.ratio if ratio else cost.absolute
-    better = 1 if not panel["higher_is_better"].eq(False).any() else -1
+    less_is_better = panel["higher_is_better"].eq(False).any()
     found: list[tuple[str, str, Interval, Interval, Interval]] = []
     for name, label, cells in rows.arms(panel):
-        for cell in records(cells):
-            if pd.isna(cell.value) or pd.isna(getattr(cell, column)):
-                continue
+        for cell in records(cells[cells["value"].notna() & cells[column].notna()]):
             quality = interval(cell, "value", "ci_lo", "ci_hi")
-            gain = (
-                Interval(0.0, 0.0, 0.0)
-                if name == VANILLA
-                else interval(cell, "value_diff", "value_diff_ci_lo", "value_diff_ci_hi")
-            )
+            columns = ("value_diff", "value_diff_ci_lo", "value_diff_ci_hi")
+            gain = Interval(0.0, 0.0, 0.0) if name == VANILLA else interval(cell, *columns)
             found.append((name, label, _price(cell, cost, column), quality, gain))
     # Differences to vanilla on the same samples have narrower intervals than scores.
     paired = all(not math.isnan(gain.value) for *_, gain in found)
-    points = [
-        ParetoPoint(
-            Interval(*(_log(end) for end in price)), _oriented(gain if paired else quality, better)
-        )
-        for _, _, price, quality, gain in found
-    ]
+    points = []
+    for _, _, price, quality, gain in found:
+        value, lo, hi = gain if paired else quality
+        up = Interval(-value, -hi, -lo) if less_is_better else Interval(value, lo, hi)
+        points.append(ParetoPoint(Interval(*map(_log, price)), up))
     stand = standings(points)
     return [Dot(*one[:4], where) for one, where in zip(found, stand, strict=True)], ratio
 
@@ -174,10 +119,7 @@ def _foremost(points: list[Dot]) -> frozenset[str]:
 
 def _by_method(points: list[Dot]) -> dict[str, list[Dot]]:
     """The points of each method, several budgets in order."""
-    found: dict[str, list[Dot]] = {}
-    for dot in sorted(points, key=_budget):
-        found.setdefault(looks.base_name(dot.method), []).append(dot)
-    return found
+    return grouped(sorted(points, key=_budget), lambda dot: looks.base_name(dot.method))
 
 
 def _budget(dot: Dot) -> float:
@@ -209,14 +151,9 @@ def _log(value: float) -> float:
     return math.log(value) if 0 < value < math.inf else math.inf if value > 0 else -math.inf
 
 
-def _oriented(one: Interval, better: int) -> Interval:
-    return one if better > 0 else Interval(-one.value, -one.hi, -one.lo)
-
-
 def paint(rows: FigureRows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> list[sheet.Label]:
     panel, oracles = _apart(rows, panel)
     points, ratio = dots(rows, panel, cost)
-    axes.set_xscale("log")
     front = sorted((d.cost.value, d.quality.value) for d in points if d.standing == "front")
     axes.plot(*zip(*front, strict=True), color=style.PALE, linewidth=2.2, zorder=1)
     if ratio:

@@ -7,10 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from bench.errors import RequestError
 from bench.host.host import short_host
@@ -19,9 +22,6 @@ from reports import looks
 from reports.figures import sheet, style, ticks
 from reports.figures.catalogue import figure
 from reports.figures.cells import STUDIES, FigureRows
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 def _read(folder: Path, name: str, numbers: tuple[str, ...]) -> pd.DataFrame:
@@ -46,16 +46,8 @@ def _read(folder: Path, name: str, numbers: tuple[str, ...]) -> pd.DataFrame:
 # --- recall -------------------------------------------------------------------------------------
 
 TIMES = (
-    "total_ns",
-    "total_min_ns",
-    "total_max_ns",
-    "recall",
-    "keys",
-    "queries",
-    "dims",
-    "k",
-    "threads",
-)
+    "total_ns", "total_min_ns", "total_max_ns", "recall", "keys", "queries", "dims", "k", "threads",
+)  # fmt: skip
 SEARCHED = ("host_id", "threads", "data", "metric", "keys", "queries", "dims", "k")
 LOOKS = {
     "topk": (looks.BLACK, "o"),
@@ -96,12 +88,21 @@ def recall(rows: FigureRows, most: int) -> sheet.Plot | None:
     groups = [group for _, group in read.groupby(list(SEARCHED), dropna=False, sort=False)]
     groups.sort(key=lambda group: (-group["keys"].iloc[0], str(group["data"].iloc[0])))
     drawn = groups[:most]
-    names = [name for name in _ordered(read) if any(name in set(p["search"]) for p in drawn)]
+    panels = []
+    for panel in drawn:
+        one = panel.iloc[0]
+        title = [str(one["data"]), f"{one['keys']:,.0f} keys of {one['dims']:,.0f}"]
+        facts = [
+            f"{one['queries']:,.0f} queries",
+            f"{one['k']:.0f} nearest by {METRICS[one['metric']]}",
+            counted(round(one["threads"]), "thread"),
+            sheet.Own(" ".join(filter(None, (one["cpu_model"], short_host(one["host_id"]))))),
+        ]
+        panels.append(sheet.Panel(title, facts, partial(_paint_recall, panel)))
     legend: list[sheet.LegendEntry] = [
-        (sheet.mark(looks.Look(*_look(name), 0)), style.tidy(NAMES.get(name, name)))
-        for name in names
+        (sheet.mark(_look(name)), style.tidy(NAMES.get(name, name)))
+        for name in _ordered(pd.concat(drawn))
     ]
-    panels = [sheet.Panel(_searched(p), _search_facts(p), partial(_paint_recall, p)) for p in drawn]
     note = (
         "Time to build the index and to ask all queries; bars: the fastest and the slowest run. A "
         "line joins one search over its effort. Right and below is better."
@@ -110,55 +111,27 @@ def recall(rows: FigureRows, most: int) -> sheet.Plot | None:
 
 
 def _ordered(read: pd.DataFrame) -> list[str]:
+    """The searches that were measured, in the order of the legend."""
     here = set(read["search"])
     return [*(name for name in LOOKS if name in here), *sorted(here - set(LOOKS))]
 
 
-def _look(name: str) -> tuple[str, str]:
-    if name in LOOKS:
-        return LOOKS[name]
-    look = looks.looks([name])[name]
-    return look.color, look.marker
+def _look(name: str) -> looks.Look:
+    return looks.Look(*LOOKS[name]) if name in LOOKS else looks.looks([name])[name]
 
 
-def _searched(panel: pd.DataFrame) -> list[str]:
-    one = panel.iloc[0]
-    return [str(one["data"]), f"{one['keys']:,.0f} keys of {one['dims']:,.0f}"]
-
-
-def _search_facts(panel: pd.DataFrame) -> list[str]:
-    one = panel.iloc[0]
-    found = [
-        f"{one['queries']:,.0f} queries",
-        f"{one['k']:.0f} nearest by {METRICS[one['metric']]}",
-    ]
-    found.append(counted(round(one["threads"]), "thread"))
-    host = " ".join(filter(None, (one["cpu_model"], short_host(one["host_id"]))))
-    return [*found, sheet.Own(host)]
-
-
-def _paint_recall(panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
-    axes.set_yscale("log")
+def _paint_recall(panel: pd.DataFrame, axes: Axes) -> None:
     for name in _ordered(panel):
-        mine = panel[panel["search"] == name].sort_values("recall")
-        color, marker = _look(name)
-        axes.vlines(
-            mine["recall"],
-            mine["total_min_ns"] / 1e9,
-            mine["total_max_ns"] / 1e9,
-            color,
-            linewidth=0.8,
-        )
-        axes.plot(
-            mine["recall"], mine["total_ns"] / 1e9, linestyle="-", **sheet.marks(color, marker)
-        )
+        mine, look = panel[panel["search"] == name].sort_values("recall"), _look(name)
+        ends = (mine["total_min_ns"] / 1e9, mine["total_max_ns"] / 1e9)
+        axes.vlines(mine["recall"], *ends, look.color, linewidth=0.8)
+        sheet.points(axes, mine["recall"], mine["total_ns"] / 1e9, look, linestyle="-", zorder=2)
     low, high = panel["total_min_ns"].min() / 1.3e9, panel["total_max_ns"].max() * 1.3 / 1e9
     ticks.log_axis(axes, "y", low, high)
     least = min(0.9, float(panel["recall"].min()))
     axes.set_xlim(least - 0.04 * (1 - least), 1 + 0.04 * (1 - least))
     axes.set_xlabel(f"recall of the {panel['k'].iloc[0]:.0f} nearest")
     axes.set_ylabel("time, s")
-    return []
 
 
 # --- spectrum -----------------------------------------------------------------------------------
@@ -184,13 +157,19 @@ def spectrum(rows: FigureRows, most: int) -> sheet.Plot | None:
     drawn = groups[: max(1, most // 2)]
     panels = []
     for group in drawn:
-        title, facts = _title(group), _facts(group)
-        panels.append(sheet.Panel(title, facts, partial(_paint_amplitude, group)))
-        panels.append(sheet.Panel(title, facts, partial(_paint_share, group)))
-    deepest = max((group["layer"].max() for group in drawn), default=0)
-    legend: list[sheet.LegendEntry] = [
-        (_line(_color(layer, deepest)), _name(layer, deepest)) for layer in _chosen(deepest)
-    ]
+        one = group.iloc[0]
+        title = [str(one["model"]), str(one["task"])]
+        facts = [
+            f"{one['rows']:.0f} rows of {one['tokens_mean']:,.0f} tokens",
+            f"{one['weights_kind']} weights",
+        ]
+        for paint in (_paint_amplitude, _paint_share):
+            panels.append(sheet.Panel(title, facts, partial(paint, group)))
+    deepest = max(group["layer"].max() for group in drawn)
+    legend: list[sheet.LegendEntry] = []
+    for layer in _chosen(deepest):
+        name = "output" if layer == deepest else f"layer {layer + 1} reads"
+        legend.append((Line2D([], [], color=_color(layer, deepest)), name))
     note = (
         "Amplitude: mean over hidden dimensions and rows, relative to the layer's own root mean "
         "square, so that white noise is 1. Share: that of the lowest frequencies in its power."
@@ -198,18 +177,6 @@ def spectrum(rows: FigureRows, most: int) -> sheet.Plot | None:
     if len({group["layer"].max() for group in drawn}) > 1:
         note += " Colours run from the first layer of each model to its output."
     return sheet.Plot(panels, 2, 2.1, legend, note, len(groups) - len(drawn))
-
-
-def _title(panel: pd.DataFrame) -> list[str]:
-    return [str(panel["model"].iloc[0]), str(panel["task"].iloc[0])]
-
-
-def _facts(panel: pd.DataFrame) -> list[str]:
-    one = panel.iloc[0]
-    return [
-        f"{one['rows']:.0f} rows of {one['tokens_mean']:,.0f} tokens",
-        f"{one['weights_kind']} weights",
-    ]
 
 
 def _chosen(deepest: float) -> list[int]:
@@ -221,13 +188,7 @@ def _chosen(deepest: float) -> list[int]:
 def _color(layer: float, deepest: float) -> Any:
     """A colour from light to dark with depth, an order visible in grey and with any colour
     vision."""
-    from matplotlib import colormaps
-
     return colormaps["viridis"](0.9 - 0.9 * layer / max(1.0, deepest))
-
-
-def _name(layer: int, deepest: float) -> str:
-    return "output" if layer == deepest else f"layer {layer + 1} reads"
 
 
 def _layers(panel: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame]]:
@@ -237,27 +198,20 @@ def _layers(panel: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame]]:
         yield _color(layer, deepest), panel[panel["layer"] == layer].sort_values("frequency")
 
 
-def _line(color: Any) -> Any:
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], color=color)
-
-
-def _paint_amplitude(panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
-    axes.set_yscale("log")
+def _paint_amplitude(panel: pd.DataFrame, axes: Axes) -> None:
     for color, mine in _layers(panel):
         axes.plot(mine["frequency"], mine["power"] ** 0.5, color=color, linewidth=0.9)
     sheet.parity(axes, "y")
     shown = panel[panel["layer"].isin(_chosen(panel["layer"].max()))]
-    low, high = shown["power"].min() ** 0.5 / 1.15, shown["power"].max() ** 0.5 * 1.15
-    ticks.log_axis(axes, "y", low, high)
+    ticks.log_axis(
+        axes, "y", shown["power"].min() ** 0.5 / 1.15, shown["power"].max() ** 0.5 * 1.15
+    )
     axes.set_xlim(0, 0.5)
     axes.set_xlabel("frequency, cycles / token")
     axes.set_ylabel("amplitude, relative")
-    return []
 
 
-def _paint_share(panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
+def _paint_share(panel: pd.DataFrame, axes: Axes) -> None:
     for color, mine in _layers(panel):
         share = mine["power"].cumsum() / mine["power"].sum() * 100
         kept = (mine["frequency"] + mine["frequency"].iloc[0]) / 0.5
@@ -267,4 +221,3 @@ def _paint_share(panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
     axes.set_ylim(0, 102)
     axes.set_xlabel("share of the frequencies kept, lowest first")
     axes.set_ylabel("share of the power, %")
-    return []

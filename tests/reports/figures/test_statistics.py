@@ -97,8 +97,8 @@ def test_unusable_columns_are_refused():
 def test_a_crossover_lies_between_the_lengths_around_it():
     ratios = [about(r, 0.1 * r) for r in (2.0, 1.0 * 2**0.5, 0.5**0.5, 0.5)]
     found = crossover([1000, 2000, 4000, 8000], ratios)
-    assert found.length == pytest.approx(math.sqrt(2000 * 4000))
-    assert 2000 < found.lo < found.length < found.hi < 4000
+    assert found.value == pytest.approx(math.sqrt(2000 * 4000))
+    assert 2000 < found.lo < found.value < found.hi < 4000
 
 
 @pytest.mark.parametrize(("ratios", "found"), [((0.5, 1.5), None), ((0.9, 0.5), (0, 0, 0))])
@@ -109,11 +109,11 @@ def test_a_curve_above_one_at_the_end_has_no_crossover_and_one_below_crossed_bef
 def test_unbounded_ratios_leave_the_crossover_unbounded():
     few = Interval(0.8, 0.0, math.inf)
     found = crossover([1000, 2000], [exact(2.0), few])
-    assert 1000 < found.length < 2000
+    assert 1000 < found.value < 2000
     assert found.lo == 1000
     assert math.isinf(found.hi)
 
 
 def test_the_last_crossing_counts():
     found = crossover([1, 2, 4, 8], [exact(r) for r in (0.5, 2.0, 2.0, 0.5)])
-    assert found.length == pytest.approx(math.sqrt(32))
+    assert found.value == pytest.approx(math.sqrt(32))
