@@ -66,7 +66,7 @@ def compare(
     fail_if: Sequence[str], form: str
 ) -> int:  # fmt: skip
     """Exit code 1 when a change exceeds a limit of --fail-if, 0 without limits."""
-    from bench.compare import compare_report
+    from bench.compare import matching
     from bench.compare.compare import parse_limit
     from bench.rows import query
     from bench.terminal import comparison_table
@@ -74,8 +74,8 @@ def compare(
     limits = [parse_limit(text) for text in fail_if]
     a, b = query.sides((first, second), results, words)
     warn_set_aside([*a.warnings, *b.warnings])
-    cells, matched = compare_report.compare_selections(a, b, on, margin)
-    lines = [line for limit in limits for line in compare_report.exceeded(limit, cells)]
+    cells, matched = matching.compare_selections(a, b, on, margin)
+    lines = [line for limit in limits for line in matching.exceeded(limit, cells)]
     if form == "github":
         texts = [limit.text for limit in limits]
         sides = (first, second)

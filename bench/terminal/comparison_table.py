@@ -15,8 +15,7 @@ from typing import Any
 from rich.markup import escape
 
 from bench.compare.compare import LOSS, TIMES, ChangeVerdict, Difference
-from bench.compare.compare_report import CellComparison
-from bench.compare.matching import Matched
+from bench.compare.matching import CellComparison, Matched
 from bench.compare.verify import FigureCheck
 from bench.request import plugins
 from bench.rows.columns import Row
