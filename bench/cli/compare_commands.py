@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -182,7 +183,6 @@ def submit_check(
     if not folder.is_dir():
         raise RequestError(f"no folder {folder}; bench run results={folder} … makes one")
     from bench.compare import submission
-    from bench.compare.derivations import Level
     from bench.rows.store import Store
     from bench.terminal import comparison_table, run_progress
 
@@ -208,7 +208,8 @@ def submit_check(
     if not is_text:
         records = (remark._asdict() for remark in remarks)
         text_table.write(form, ("level", "where", "text"), records)
-    wrong, look = (sum(r.level == level for r in remarks) for level in (Level.WRONG, Level.LOOK))
+    levels = Counter(remark.level for remark in remarks)
+    wrong, look = levels[submission.Level.WRONG], levels[submission.Level.LOOK]
     read = counted(len(rows), "row")
     text_table.remark(form, f"{folder}: {read}, {wrong} wrong, {look} to look at")
     return 1 if wrong or not rows else 0
