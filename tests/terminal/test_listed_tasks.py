@@ -1,8 +1,8 @@
 """`bench ls tasks`: grouped, complete, and narrow enough for a terminal."""
 
+from bench.cli import list_command
 from bench.cli.main import main
 from bench.request import answering, plugins
-from bench.terminal import task_table
 
 TASKS = ("qmsum", "lra_listops")
 READ = {
@@ -28,18 +28,18 @@ def test_every_task_is_listed_under_its_benchmark(capsys):
 
 
 def test_a_plugins_task_may_say_little():
-    record = {"name": "mine", **task_table.task_facts("mine", {"name": "mine"})}
-    line = task_table.task_table([record]).splitlines()[3]
+    record = {"name": "mine", **list_command.task_facts("mine", {"name": "mine"})}
+    line = list_command.task_table([record]).splitlines()[3]
     assert line.split() == "mine –/–/– – – embedded – –".split()
     odd = {"name": "mine", "length": "long", "n": {"train": "many"}, "hub": "there"}
-    line = task_table.task_table(
-        [{"name": "mine", **task_table.task_facts("mine", odd)}]
+    line = list_command.task_table(
+        [{"name": "mine", **list_command.task_facts("mine", odd)}]
     ).splitlines()[3]
     assert line.split() == "mine many/–/– long – embedded – –".split()
 
 
 def test_each_task_names_the_models_that_answer_it():
-    facts = {name: task_table.task_facts(name, plugins.conf("task", name)) for name in TASKS}
+    facts = {name: list_command.task_facts(name, plugins.conf("task", name)) for name in TASKS}
     assert [facts[name]["answers"] for name in TASKS] == ["text", "class"]
     text, classes = (facts[name]["models"].split() for name in TASKS)
     assert {"embedded", "embedded-llama", "t5-base"} <= {*text} and "lra-small" not in text
@@ -48,7 +48,7 @@ def test_each_task_names_the_models_that_answer_it():
 
 
 def test_a_task_tells_whether_shipped_weights_read_it(monkeypatch, tmp_path):
-    read = {name: task_table.task_facts(name, plugins.conf("task", name)) for name in READ}
+    read = {name: list_command.task_facts(name, plugins.conf("task", name)) for name in READ}
     assert {name: facts["embedded_weights"] for name, facts in read.items()} == READ
     assert read["ruler_niah_single_1"]["embedded_model"] == "embedded-llama"
 
