@@ -51,7 +51,7 @@ class _Figure(NamedTuple):
     about: str = ""
 
 
-def write_every_eval_ever(rows: list[Row], into: Path, results: Path) -> str:
+def write_every_eval_ever(rows: list[Row], into: Path) -> str:
     """A file for each cell's row that counts: data/longctx-bench/ORG/MODEL/UUID.json, the same one
     at each export. Rows without a figure are left out. Raises RequestError when none is left."""
     written = 0
@@ -222,7 +222,7 @@ def dataset_of(row: Row) -> Source | None:
 # huggingface/hub-docs; huggingface_hub.EvalResultEntry has the same fields).
 
 
-def write_eval_results(rows: list[Row], into: Path, results: Path) -> str:
+def write_eval_results(rows: list[Row], into: Path) -> str:
     """ORG--MODEL/.eval_results/TASK.yaml with an entry for each row, to be added to the model's
     repository. Only whole splits of the hub's data, run on the hub's weights, are accepted there.
     Raises RequestError with the reasons when no row is accepted."""

@@ -29,7 +29,6 @@ from tasks.loading import lm_eval_package
 from tasks.template import DEFAULT_SHAPE, SHAPES, task_files
 
 TEMPLATES = Path(__file__).parent / "templates"
-ORIGINS = ("hub", "package")
 LM_EVAL_MODEL = lm_eval_package.MODEL
 TOKENIZER = "bench/models/embedded/t5"
 """The request with which tasks are checked."""
@@ -44,7 +43,7 @@ SHOWN = 300
 @click.option(
     "--from",
     "origin",
-    type=OneOf(ORIGINS),
+    type=OneOf(["hub", "package"]),
     default="hub",
     show_default=True,
     help="Where a model comes from: a package has some of conf/model.",
