@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice, product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
