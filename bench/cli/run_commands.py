@@ -222,7 +222,7 @@ def status(ids: Sequence[str], folder: Path, every: bool, cancel: bool, form: st
     found = named if ids else found if every else found[-1:]
     if count := slurm.settle(results):
         print(f"bench: {count} lost jobs of this folder are rows now", file=sys.stderr)
-    done = planning.finished(row for _, row in planning.measured(results))
+    done = planning.finished(planning.measured(results))
     failed = 0
     for record in found:
         if cancel:

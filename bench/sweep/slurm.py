@@ -155,7 +155,7 @@ def settle(results: Path) -> int:
         for record in sweeps(results)
         if record.content["engine"] == launchers.SLURM and not is_alive(record)
     ]
-    done = finished(row for _, row in measured(results)) if gone else {}
+    done = finished(measured(results)) if gone else {}
     return sum(settle_record(record, done, lag_s=0) for record in gone)
 
 
