@@ -286,7 +286,6 @@ def score(
     name: str, file: Path, skip_unanswerable: bool, data: str | None, data_dir: Path | None,
     split: str | None, form: str
 ) -> int:  # fmt: skip
-    from bench.cli.host_commands import print_facts
     from bench.rows.derived_columns import scored
     from bench.rows.predictions import documents
     from bench.statistics import scores
@@ -301,7 +300,7 @@ def score(
     estimate = scores.mean(each, documents(rows) if rows else None)
     interval = {"standard_error": estimate.stderr, "ci_lo": estimate.lo, "ci_hi": estimate.hi}
     counts = {"n_scored": len(each)} | ({"n_unanswerable": n_unanswerable} if skip else {})
-    print_facts({**figures, **interval, **counts}, form)
+    text_table.show_facts({**figures, **interval, **counts}, form)
     return 0
 
 
