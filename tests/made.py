@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 import bench
-from bench.compare import derivations
+from bench.compare import submission
 from bench.execution import runner
 from bench.request import plugins
 from bench.request.cell import Cell
@@ -69,8 +69,8 @@ def full(**more: Any) -> dict[str, Any]:
 
 def sample_faults(row: dict[str, Any]) -> list[str]:
     """The columns of a row that don't follow from its samples."""
-    derived = {of: found for of, found in derivations.MEASURED.items() if "samples" in of}
-    faults, _ = derivations.differences(cast(Row, row), Path(), derived)
+    derived = {of: found for of, found in submission.MEASURED.items() if "samples" in of}
+    faults, _ = submission.differences(cast(Row, row), Path(), derived)
     return [text for _, text in faults]
 
 

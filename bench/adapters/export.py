@@ -1,8 +1,8 @@
 """The targets of exports of rows, each a function of a module that is imported at its first use;
 CSV, JSON lines and experiment trackers are here.
 
-A function takes the rows, the path to write to and the folder from which they were read, and
-returns a line that names the files it wrote. Raises RequestError.
+A function takes the rows and the path to write to, and returns a line that names the files it
+wrote. Raises RequestError.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bench.files import check_own, record, write_own
 from bench.rows.columns import COLUMNS, Row, value_of
 from bench.units import counted, finite
 
-Writer = Callable[[list[Row], Path, Path], str]
+Writer = Callable[[list[Row], Path], str]
 
 
 class Target(NamedTuple):
@@ -48,7 +48,7 @@ TARGETS = {
 }  # fmt: skip
 
 
-def export(name: str, rows: list[Row], into: Path, results: Path) -> str:
+def export(name: str, rows: list[Row], into: Path) -> str:
     """Writes the rows to a target, in a file or folder that is new, empty or from an earlier
     export. Raises RequestError."""
     from bench.request import plugins
@@ -56,7 +56,7 @@ def export(name: str, rows: list[Row], into: Path, results: Path) -> str:
     writer: Writer = plugins.load(TARGETS[name].writer)
     check_own(into)
     try:
-        return writer(rows, into, results)
+        return writer(rows, into)
     except OSError as error:
         raise RequestError(f"--into {into}: {error}") from error
 
@@ -64,7 +64,7 @@ def export(name: str, rows: list[Row], into: Path, results: Path) -> str:
 # Rows as CSV for spreadsheets and as JSON lines for programs.
 
 
-def write_csv(rows: Sequence[Row], into: Path, results: Path) -> str:
+def write_csv(rows: Sequence[Row], into: Path) -> str:
     """A line of names and a line for each row, without the columns that hold lists. Text that a
     spreadsheet would run as a formula begins with an apostrophe; numbers stay numbers."""
     from bench.rows.store import LIGHT
@@ -80,7 +80,7 @@ def write_csv(rows: Sequence[Row], into: Path, results: Path) -> str:
     return f"{into}: {counted(len(rows), 'row')}"
 
 
-def write_jsonl(rows: Sequence[Row], into: Path, results: Path) -> str:
+def write_jsonl(rows: Sequence[Row], into: Path) -> str:
     """An object for each row, with every column: JSON columns as objects, and null for values that
     weren't measured or aren't finite, which JSON can't express."""
     lines = []
@@ -108,7 +108,7 @@ LONGEST = 500
 """Characters of a parameter that every version of MLflow takes."""
 
 
-def write_wandb(rows: list[Row], into: Path, results: Path) -> str:
+def write_wandb(rows: list[Row], into: Path) -> str:
     """Offline runs, which `wandb sync` sends; a row that has one already is left out."""
     _check_installed("wandb")
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
@@ -131,7 +131,7 @@ def write_wandb(rows: list[Row], into: Path, results: Path) -> str:
     )
 
 
-def write_mlflow(rows: list[Row], into: Path, results: Path) -> str:
+def write_mlflow(rows: list[Row], into: Path) -> str:
     """Runs of a local store in SQLite; a row that has one already is left out."""
     _check_installed("mlflow", "sqlalchemy", "alembic")
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")

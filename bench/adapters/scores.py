@@ -37,34 +37,20 @@ DETAILS = (
 """Columns that are added to each result as text."""
 
 
-class _Figure(NamedTuple):
-    """One result of a row: `upper` is its largest possible value, `lo` to `hi` a 95 % interval."""
-
-    metric: str
-    unit: str
-    score: float
-    upper: float | str
-    lower_is_better: bool
-    lo: float | None = None
-    hi: float | None = None
-    method: str | None = None
-    about: str = ""
-
-
-def write_every_eval_ever(rows: list[Row], into: Path, results: Path) -> str:
+def write_every_eval_ever(rows: list[Row], into: Path) -> str:
     """A file for each cell's row that counts: data/longctx-bench/ORG/MODEL/UUID.json, the same one
     at each export. Rows without a figure are left out. Raises RequestError when none is left."""
     written = 0
     for row in query.counting(rows):
-        figures = [*_figures(row)]
-        if row["status"] != Status.OK or not figures:
+        results = [*_results(row)] if row["status"] == Status.OK else []
+        if not results:
             continue
         model = model_of(row)
         # The format requires a UUID of version 4; this one is derived from the row.
         digest = hashlib.sha256(row["row_id"].encode()).digest()
         uuid4 = uuid.UUID(bytes=digest[:16], version=4)
         path = into / "data" / COLLECTION / model.id / f"{uuid4}.json"
-        record = json.dumps(_record(row, model, figures), indent=1, ensure_ascii=False)
+        record = json.dumps(_record(row, model, results), indent=1, ensure_ascii=False)
         write_own(path, f"{record}\n".encode(), into)
         written += 1
     read = counted(len(rows), "row")
@@ -73,28 +59,29 @@ def write_every_eval_ever(rows: list[Row], into: Path, results: Path) -> str:
     return f"{into}: {counted(written, 'record')} of {read}"
 
 
-def _figures(row: Row) -> Iterator[_Figure]:
+def _results(row: Row) -> Iterator[dict[str, Any]]:
     value = finite(row["value"])
     if value is not None and row["weights_kind"] != "random":
         is_loss = row["higher_is_better"] is False
-        yield _Figure(
-            row["metric"] or "score", "loss" if is_loss else "points", value,
-            "Infinity" if is_loss else 100.0, is_loss,
-            row["ci_lo"], row["ci_hi"], row["ci_method"], "the task's official metric",
+        yield _result(
+            row, row["metric"] or "score", "the task's official metric",
+            "loss" if is_loss else "points", value, "Infinity" if is_loss else 100.0, is_loss,
+            (row["ci_lo"], row["ci_hi"]), row["ci_method"],
         )  # fmt: skip
     latency = Comparison.of(row, "lat")
     if latency.ratio is not None:
-        yield _Figure(
-            "latency_ratio", "ratio", latency.ratio, "Infinity", True,
-            latency.ratio_ci_lo, latency.ratio_ci_hi, latency.ratio_ci_method,
+        yield _result(
+            row, "latency_ratio",
             "time of one forward / that of exact attention, in pairs in one process",
+            "ratio", latency.ratio, interval=(latency.ratio_ci_lo, latency.ratio_ci_hi),
+            method=latency.ratio_ci_method,
         )  # fmt: skip
     if row["mem_ratio"] is not None:
-        yield _Figure("memory_ratio", "ratio", row["mem_ratio"], "Infinity", True,
-                      about="peak memory of one forward / that of exact attention")  # fmt: skip
+        about = "peak memory of one forward / that of exact attention"
+        yield _result(row, "memory_ratio", about, "ratio", row["mem_ratio"])
 
 
-def _record(row: Row, model: Source, figures: Sequence[_Figure]) -> dict[str, Any]:
+def _record(row: Row, model: Source, results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     now = f"{time.time():.0f}"
     label = plugins.method_label(row["method"], row["method_params"])
     return {
@@ -120,40 +107,45 @@ def _record(row: Row, model: Source, figures: Sequence[_Figure]) -> dict[str, An
                 **_texts({"revision": model.revision}),
             },
         },
-        "evaluation_results": [_result(row, figure) for figure in figures],
+        "evaluation_results": results,
     }  # fmt: skip
 
 
-def _result(row: Row, figure: _Figure) -> dict[str, Any]:
+def _result(
+    row: Row, metric: str, about: str, unit: str, score: float, upper: float | str = "Infinity",
+    lower_is_better: bool = True, interval: Sequence[float | None] = (None, None),
+    method: str | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """One figure of a row. `upper` is its largest possible value, `interval` one of 95 %."""
     most_tokens = (cell_of(row).get("task") or {}).get("max_new_tokens")
-    is_score = figure.unit == "points"
+    is_score = unit == "points"
     # Rows of embedded data are never attributed to the benchmark.
     benchmark = COLLECTION if row["data_source"] == "embedded" else row["benchmark"]
-    bounded = not is_score or 0 <= figure.score <= 100
+    bounded = not is_score or 0 <= score <= 100
     uncertainty: dict[str, Any] = {}
-    lo, hi = finite([figure.lo, figure.hi])  # the format wants finite intervals
+    lo, hi = finite([*interval])  # the format wants finite intervals
     if lo is not None and hi is not None:
         uncertainty["confidence_interval"] = {
-            "lower": lo, "upper": hi, "confidence_level": 0.95, **_texts({"method": figure.method})
+            "lower": lo, "upper": hi, "confidence_level": 0.95, **_texts({"method": method})
         }  # fmt: skip
     if is_score and row["n_scored"] is not None:
         uncertainty["num_samples"] = row["n_scored"]
     return {
-        "evaluation_result_id": f"{row['row_id']}.{figure.metric}",
+        "evaluation_result_id": f"{row['row_id']}.{metric}",
         "evaluation_name": f"{benchmark}/{row['task']}",
         "evaluation_timestamp": row["created_utc"],
         "source_data": _source(row),
         "metric_config": {
-            "evaluation_description": figure.about,
-            "metric_id": figure.metric if is_score else f"{COLLECTION}.{figure.metric}",
-            "metric_name": figure.metric,
-            "metric_unit": figure.unit,
-            "lower_is_better": figure.lower_is_better,
-            **({"score_type": "continuous", "min_score": 0.0, "max_score": figure.upper}
+            "evaluation_description": about,
+            "metric_id": metric if is_score else f"{COLLECTION}.{metric}",
+            "metric_name": metric,
+            "metric_unit": unit,
+            "lower_is_better": lower_is_better,
+            **({"score_type": "continuous", "min_score": 0.0, "max_score": upper}
                if bounded else {}),
         },
         "score_details": {
-            "score": figure.score, **({"uncertainty": uncertainty} if uncertainty else {}),
+            "score": score, **({"uncertainty": uncertainty} if uncertainty else {}),
         },
         "generation_config": {
             **({"generation_args": {"max_tokens": most_tokens}}
@@ -222,7 +214,7 @@ def dataset_of(row: Row) -> Source | None:
 # huggingface/hub-docs; huggingface_hub.EvalResultEntry has the same fields).
 
 
-def write_eval_results(rows: list[Row], into: Path, results: Path) -> str:
+def write_eval_results(rows: list[Row], into: Path) -> str:
     """ORG--MODEL/.eval_results/TASK.yaml with an entry for each row, to be added to the model's
     repository. Only whole splits of the hub's data, run on the hub's weights, are accepted there.
     Raises RequestError with the reasons when no row is accepted."""

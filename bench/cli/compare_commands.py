@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,7 +67,7 @@ def compare(
     fail_if: Sequence[str], form: str
 ) -> int:  # fmt: skip
     """Exit code 1 when a change exceeds a limit of --fail-if, 0 without limits."""
-    from bench.compare import compare_report
+    from bench.compare import matching
     from bench.compare.compare import parse_limit
     from bench.rows import query
     from bench.terminal import comparison_table
@@ -74,8 +75,8 @@ def compare(
     limits = [parse_limit(text) for text in fail_if]
     a, b = query.sides((first, second), results, words)
     warn_set_aside([*a.warnings, *b.warnings])
-    cells, matched = compare_report.compare_selections(a, b, on, margin)
-    lines = [line for limit in limits for line in compare_report.exceeded(limit, cells)]
+    cells, matched = matching.compare_selections(a, b, on, margin)
+    lines = [line for limit in limits for line in matching.exceeded(limit, cells)]
     if form == "github":
         texts = [limit.text for limit in limits]
         sides = (first, second)
@@ -182,7 +183,6 @@ def submit_check(
     if not folder.is_dir():
         raise RequestError(f"no folder {folder}; bench run results={folder} … makes one")
     from bench.compare import submission
-    from bench.compare.derivations import Level
     from bench.rows.store import Store
     from bench.terminal import comparison_table, run_progress
 
@@ -208,7 +208,8 @@ def submit_check(
     if not is_text:
         records = (remark._asdict() for remark in remarks)
         text_table.write(form, ("level", "where", "text"), records)
-    wrong, look = (sum(r.level == level for r in remarks) for level in (Level.WRONG, Level.LOOK))
+    levels = Counter(remark.level for remark in remarks)
+    wrong, look = levels[submission.Level.WRONG], levels[submission.Level.LOOK]
     read = counted(len(rows), "row")
     text_table.remark(form, f"{folder}: {read}, {wrong} wrong, {look} to look at")
     return 1 if wrong or not rows else 0

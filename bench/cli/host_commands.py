@@ -17,9 +17,8 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import psutil
 from packaging.requirements import Requirement
@@ -85,27 +84,12 @@ def this_host(form: str) -> int:
         torch = running.outcome()
     facts = host.fingerprint(len(os.sched_getaffinity(0)), "cpu") | torch.result
     certificate = host.certificate()
-    print_facts(facts | certificate, form)
+    text_table.show_facts(facts | certificate, form)
     found = certificate["detectable_pct"]
     smallest = f"a slow-down of {found:.1f} % and more" if found else "no slow-down here"
     pairs = f"{certificate['pairs']} pairs of short calls on one thread"
     text_table.remark(form, f"\n{pairs} show {smallest}.")
     return 0
-
-
-def print_facts(facts: Mapping[str, Any], form: str) -> None:
-    """One line for each fact; in a machine-readable form, one record."""
-    if text_table.tabular(form):
-        text_table.write(form, list(facts), [facts])
-        return
-    width = max(map(len, facts))
-    for name, value in facts.items():
-        shown = "–" if value is None else str(value)
-        if value is not None and name.endswith("_bytes"):
-            shown = f"{value / (1 << 30):.1f} GiB"
-        elif isinstance(value, float):
-            shown = f"{value:.4f}".rstrip("0").rstrip(".")
-        print(f"{name:<{width}} {shown}")
 
 
 # The findings of `bench doctor`.

@@ -29,7 +29,6 @@ from tasks.loading import lm_eval_package
 from tasks.template import DEFAULT_SHAPE, SHAPES, task_files
 
 TEMPLATES = Path(__file__).parent / "templates"
-ORIGINS = ("hub", "package")
 LM_EVAL_MODEL = lm_eval_package.MODEL
 TOKENIZER = "bench/models/embedded/t5"
 """The request with which tasks are checked."""
@@ -44,7 +43,7 @@ SHOWN = 300
 @click.option(
     "--from",
     "origin",
-    type=OneOf(ORIGINS),
+    type=OneOf(["hub", "package"]),
     default="hub",
     show_default=True,
     help="Where a model comes from: a package has some of conf/model.",
@@ -287,7 +286,6 @@ def score(
     name: str, file: Path, skip_unanswerable: bool, data: str | None, data_dir: Path | None,
     split: str | None, form: str
 ) -> int:  # fmt: skip
-    from bench.cli.host_commands import print_facts
     from bench.rows.derived_columns import scored
     from bench.rows.predictions import documents
     from bench.statistics import scores
@@ -302,7 +300,7 @@ def score(
     estimate = scores.mean(each, documents(rows) if rows else None)
     interval = {"standard_error": estimate.stderr, "ci_lo": estimate.lo, "ci_hi": estimate.hi}
     counts = {"n_scored": len(each)} | ({"n_unanswerable": n_unanswerable} if skip else {})
-    print_facts({**figures, **interval, **counts}, form)
+    text_table.show_facts({**figures, **interval, **counts}, form)
     return 0
 
 

@@ -1,24 +1,31 @@
-"""`bench ls`: the names of everything that a request may choose. Imports no torch and no plugin."""
+"""`bench ls`: the names of everything that a request may choose, from their descriptions in YAML.
+Imports no torch and no plugin."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import click
 
 from bench.errors import RequestError, unknown
-from bench.request import plugins
+from bench.request import answering, plugins
+from bench.request.answering import Reads, models_for
+from bench.request.cell import task_of
 from bench.request.overrides import GROUPS
-from bench.terminal import method_table, task_table, text_table
+from bench.terminal import text_table
+from bench.terminal.method_table import METHOD_COLUMNS, method_facts, method_table
 from bench.terminal.options import command, format_option
+from tasks.base import ANSWERS
 
 METRICS = "metrics"
 PLURALS = {group if group == "data" else f"{group}s": group for group in GROUPS}
 LISTS = (*PLURALS, METRICS)
-TABLES = {"method": method_table.method_table, "task": task_table.task_table}
-COLUMNS = {"method": method_table.METHOD_COLUMNS, "task": task_table.TASK_COLUMNS}
 SHOWN = ("method", "task", "model")
 """Groups that are listed when none is named."""
 
@@ -44,24 +51,23 @@ def ls(chosen: str | None, form: str) -> int:
     if chosen and chosen not in PLURALS and chosen not in GROUPS:
         raise unknown("list", chosen, LISTS)
     groups = [PLURALS.get(chosen, chosen)] if chosen else SHOWN
-    table = TABLES.get(groups[0]) if len(groups) == 1 else None
+    only = groups[0] if len(groups) == 1 else ""
+    table, columns = TABLES.get(only, (None, ()))
     for_program = text_table.tabular(form)
     # Facts of tasks need their classes, which import numpy: the overview shows none.
-    with_facts = for_program or len(groups) == 1
     records = [
-        _record(group, name, path, with_facts)
+        _record(group, name, path, with_facts=for_program or only != "")
         for group in groups
         for name, path in plugins.available(group).items()
     ]
     if for_program:
-        columns = COLUMNS[groups[0]] if table else ()
         text_table.write(form, ("group", "name", "about", *columns, "problem"), records)
         return 0
     usable = [record for record in records if not record["problem"]]
     for group in groups if not table else ():
         lines = [(f"  {r['name']}", r["about"]) for r in usable if r["group"] == group]
         text = "\n".join(text_table.aligned(lines))
-        print(text if len(groups) == 1 else f"{group}:\n{text}")
+        print(text if only else f"{group}:\n{text}")
     if table:
         print(table(usable))
     for record in records:
@@ -79,9 +85,9 @@ def _record(group: str, name: str, path: Path, with_facts: bool) -> dict[str, An
         return {**record, "problem": str(error)}
     match group if with_facts else None:
         case "task":
-            return {**record, **task_table.task_facts(name, content)}
+            return {**record, **task_facts(name, content)}
         case "method":
-            return {**record, **method_table.method_facts(content)}
+            return {**record, **method_facts(content)}
     return record
 
 
@@ -98,3 +104,101 @@ def _metrics() -> list[dict[str, Any]]:
         for name, tasks in used.items()
         if name in metrics
     ]
+
+
+# The table of tasks.
+
+TASK_COLUMNS = (
+    "benchmark", "n_train", "n_validation", "n_test", "length", "metric", "answers", "sources",
+    "licence", "models", "embedded_weights", "embedded_model",
+)  # fmt: skip
+"""Columns of a task in a machine-readable listing."""
+HEAD = ("task", "n: train/dev/test", "tokens", "metric", "rows from", "read", "licence")
+READ = {Reads.ABOVE: "yes", Reads.AT_CHANCE: "no", Reads.NOT_TRIED: "–"}
+RIGHT = (1, 2)
+WIDTH = 100
+SPLITS = ("train", "validation", "test")
+ALONE = "benchmarks of one task"
+FEW = 3
+"""Maximum number of benchmarks named for one kind of answers."""
+NOTE = """\
+n: rows of the official splits. tokens: the length at which the benchmark is measured; a run reads
+4,096 unless it is given length=… Embedded rows exist unless the column has "only". Local rows are
+read with data=local data.dir=FOLDER, rows of the hub with data=hub after `bench fetch TASK`. hub?:
+nobody has checked the commit and the files yet; `bench fetch --probe` does. `bench ls` describes
+each task. model=embedded takes the shipped model of a task; any checkpoint of these families
+answers too. read: yes if vanilla with the shipped weights scores above the best constant answer on
+a few embedded rows (card.yaml has the scores); no if it is at chance, so that these rows don't
+distinguish methods; – if it was not tried."""
+
+
+def task_facts(name: str, conf: Mapping[str, Any]) -> dict[str, Any]:
+    """TASK_COLUMNS of a task, from its YAML, and the kind of answers of this project's tasks."""
+    n, hub = (value if isinstance(value, dict) else {} for value in map(conf.get, ("n", "hub")))
+    sources = []
+    if conf.get("files") or conf.get("member"):
+        sources.append("local")
+    if hub:
+        sources.append("hub?" if hub.get("unverified") else "hub")
+    task = None
+    # A plugin's isn't imported.
+    if str(conf.get("target", "")).startswith("tasks."):
+        with contextlib.suppress(RequestError):
+            task = task_of(conf)
+    if task is not None and not getattr(task, "has_embedded", True):
+        sources.append("only")
+    answers = task.answers if task is not None else None
+    read, model = answering.reads(name)
+    return {
+        **{f"n_{split}": n.get(split) for split in SPLITS},
+        **{key: conf.get(key) for key in ("length", "metric", "licence")},
+        "benchmark": str(conf.get("benchmark", name)),
+        "sources": " ".join(sources) or "embedded",
+        "answers": answers,
+        "models": " ".join(models_for(answers, name)) if answers else None,
+        "embedded_weights": str(read),
+        "embedded_model": model,
+    }
+
+
+def task_table(records: Sequence[Mapping[str, Any]]) -> str:
+    """One line for each task under a line for each benchmark, at most 120 columns wide."""
+    found: dict[str, list[tuple[str, ...]]] = {}
+    kinds: dict[str, dict[str, None]] = {}
+    for record in records:
+        alone = record["benchmark"] == record["name"]
+        found.setdefault(ALONE if alone else record["benchmark"], []).append(_line(record))
+        if record["answers"]:
+            kinds.setdefault(record["answers"], {})[record["benchmark"]] = None
+    groups = sorted(found.items(), key=lambda one: (one[0] == ALONE, one[0]))
+    lines = iter(text_table.aligned([HEAD, *chain(*(group for _, group in groups))], RIGHT))
+    text = [next(lines)]
+    for benchmark, group in groups:
+        text += ["", benchmark, *islice(lines, len(group))]
+    for kind, benchmarks in kinds.items():
+        where = f" ({', '.join(benchmarks)})" if len(benchmarks) <= FEW else ""
+        models = f"Models that answer with {ANSWERS[kind]}{where}: {', '.join(models_for(kind))}"
+        text += ["", textwrap.fill(models, WIDTH, break_on_hyphens=False)]
+    return "\n".join([*text, "", NOTE])
+
+
+def _line(record: Mapping[str, Any]) -> tuple[str, ...]:
+    counts = [record[f"n_{split}"] for split in SPLITS]
+    return (
+        f"  {record['name']}",
+        "/".join(map(_number, counts)),
+        _number(record["length"]),
+        str(record["metric"] or "–"),
+        record["sources"],
+        READ[record["embedded_weights"]],
+        str(record["licence"] or "–"),
+    )
+
+
+def _number(value: Any) -> str:
+    """A number as text; a plugin's YAML may contain another value."""
+    return f"{value:,}" if isinstance(value, int) else "–" if value is None else str(value)
+
+
+TABLES = {"method": (method_table, METHOD_COLUMNS), "task": (task_table, TASK_COLUMNS)}
+"""Group → its table for a person, and its columns for a program."""

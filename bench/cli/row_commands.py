@@ -199,5 +199,5 @@ def export_rows(words: Sequence[str], to: str, into: Path, results: Path) -> int
     warn_set_aside(warnings)
     if not chosen:
         raise RequestError(f"no row in {results} fits; bench results lists rows")
-    print(export(to, chosen, into, results))
+    print(export(to, chosen, into))
     return 0

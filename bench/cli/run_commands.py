@@ -51,14 +51,13 @@ def run(words: Sequence[str], multirun: bool, details: bool) -> int:
     from bench.request import parameters
     from bench.request.cell import Cell
     from bench.request.compose import compose
-    from bench.request.parameters import check_values
     from bench.sweep import log, plan, sweep
     from bench.sweep.estimate import stages_s
     from bench.terminal import row_table, run_progress, sweep_summary
     from bench.units import span
 
     request = compose(overrides)
-    check_values(request)
+    parameters.check_values(request)
     stream = log.EventStream(plan.events_path(request), RUN_ID)
     stream.check_writable()
     if (seconds := parameters.generating_s(request)) > WORTH_SAYING_S:
@@ -223,7 +222,7 @@ def status(ids: Sequence[str], folder: Path, every: bool, cancel: bool, form: st
     found = named if ids else found if every else found[-1:]
     if count := slurm.settle(results):
         print(f"bench: {count} lost jobs of this folder are rows now", file=sys.stderr)
-    done = planning.finished(row for _, row in planning.measured(results))
+    done = planning.finished(planning.measured(results))
     failed = 0
     for record in found:
         if cancel:

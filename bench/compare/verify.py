@@ -28,6 +28,7 @@ from bench.rows.comparison import Comparison
 from bench.rows.engine import kernel_names
 from bench.statistics import paired
 from bench.status import Status
+from bench.units import mib
 
 POINTS = 1.0
 """Scores of the same samples may differ by this, or by one check."""
@@ -35,7 +36,6 @@ SAME_HOST, OTHER_HOST, IMPLAUSIBLE = 1.10, 1.5, 3.0
 """Factors between two latency ratios: up to which they are practically equal on one host, and on
 two hosts; and the largest one expected between any two hosts."""
 SAME_BYTES, SAME_BYTES_SHARE, OTHER_BYTES_SHARE = 1 << 20, 0.02, 0.25
-MIB = 1 << 20
 OUT_OF_RESOURCES = {Status.OOM_HOST, Status.OOM_DEVICE, Status.TIMEOUT, Status.SKIPPED}
 
 
@@ -222,10 +222,10 @@ def _memory(old: Row, new: Row) -> FigureCheck | None:
     before, now = cast(dict[str, Any], old).get(column), cast(dict[str, Any], new).get(column)
     if before is None:
         return None
-    stored = f"{before / MIB:,.1f} MiB"
+    stored = f"{mib(before)} MiB"
     if now is None or old["mem_method"] != new.get("mem_method"):
         return FigureCheck("memory", stored, "–", Agreement.CANT_TELL, "read in another way here")
-    check = FigureCheck("memory", stored, f"{now / MIB:,.1f} MiB", Agreement.AGREES)
+    check = FigureCheck("memory", stored, f"{mib(now)} MiB", Agreement.AGREES)
     same_host = old["host_id"] == new.get("host_id")
     share = SAME_BYTES_SHARE if same_host else OTHER_BYTES_SHARE
     if abs(now - before) <= SAME_BYTES + share * before:

@@ -87,6 +87,8 @@ class Record:
             "cells": [
                 {
                     "overrides": list(planned.overrides),
+                    # With the plan's threads, so that it is the same cell on another machine.
+                    "request": {**planned.request, "threads": planned.cell.threads},
                     "seconds": round(planned.seconds, 1),
                     "plan_key": planned.cell.plan_key,
                     "cell": planned.cell.to_json(),

@@ -213,10 +213,10 @@ def measured(results: Path) -> list[tuple[Cell, Row]]:
     return rows
 
 
-def finished(rows: Iterable[Row]) -> dict[str, Row]:
+def finished(rows: Iterable[tuple[Cell, Row]]) -> dict[str, Row]:
     """A cell's plan_key → the row that prevents another run, ok rows before others."""
     by_key: dict[str, Row] = {}
-    for row in rows:
+    for _, row in rows:
         key, status = row["plan_key"], row["status"]
         if status == Status.OK or (status in FINISHED and key not in by_key):
             by_key[key] = row
@@ -228,9 +228,8 @@ class _Planner:
 
     def __init__(self, results: Path, threads: int, force: bool) -> None:
         self.threads, self.force = threads, force
-        rows = measured(results)
-        self.rows, self.finished = rows, finished(row for _, row in rows)
-        self.estimates = Estimates(rows)
+        self.rows = measured(results)
+        self.finished, self.estimates = finished(self.rows), Estimates(self.rows)
         self.trainings: set[str] = set()
         self.cache: dict[str, Any] = {}
 

@@ -106,10 +106,8 @@ def by_cell(record: Record, jobs: Iterable[Job]) -> dict[int, Job]:
 
 
 def _job_ids(record: Record) -> dict[int, str]:
-    """The id of each cell's job; sweeps of older versions have a list."""
-    ids = record.content.get("jobs") or {}
-    pairs = enumerate(ids) if isinstance(ids, list) else ids.items()
-    return {int(i): job_id for i, job_id in pairs}
+    """The id of each cell's job."""
+    return {int(i): job_id for i, job_id in record.content["jobs"].items()}
 
 
 def _log(record: Record, job: Job) -> str:
@@ -157,7 +155,7 @@ def settle(results: Path) -> int:
         for record in sweeps(results)
         if record.content["engine"] == launchers.SLURM and not is_alive(record)
     ]
-    done = finished(row for _, row in measured(results)) if gone else {}
+    done = finished(measured(results)) if gone else {}
     return sum(settle_record(record, done, lag_s=0) for record in gone)
 
 

@@ -53,7 +53,13 @@ def run(plan: Plan, command: str, display: Any, name: str = "") -> list[CellOutc
     numbers = range(len(plan.open))
     try:
         with display.live or contextlib.nullcontext():
-            _launch(plan, record, display)
+            if plan.engine == launchers.BASIC:
+                for group in plan.jobs:
+                    run_together(record, group)
+            else:
+                launch = _run_pool if plan.engine == launchers.JOBLIB else _run_jobs
+                with _watched(record, display, WATCH_S[plan.engine]):
+                    launch(plan, record)
     except KeyboardInterrupt:
         n_ended = sum(has_ended(record.read_note(i)) for i in numbers)
         print(f"\n{n_ended} of {counted(len(numbers), 'cell')} ended", file=sys.stderr)
@@ -121,24 +127,7 @@ def store_rows(plan: Plan, cells: Sequence[tuple[Planned, str]], here: bool) -> 
     return count
 
 
-def _launch(plan: Plan, record: Record, display: Any) -> None:
-    """Runs the open cells, until each has ended or can't. Raises RequestError."""
-    # With the threads that the plan chose, so that it is the same cell on another machine.
-    requests = {
-        i: {**planned.request, "threads": planned.cell.threads}
-        for i, planned in enumerate(plan.open)
-        if planned.cell
-    }
-    if plan.engine == launchers.BASIC:
-        for numbers in plan.jobs:
-            run_together(record, numbers, requests)
-        return
-    with _watched(record, display, WATCH_S[plan.engine]):
-        launch = _run_pool if plan.engine == launchers.JOBLIB else _run_jobs
-        launch(plan, record, requests)
-
-
-def _run_jobs(plan: Plan, record: Record, requests: Mapping[int, dict[str, Any]]) -> None:
+def _run_jobs(plan: Plan, record: Record) -> None:
     """Runs the cells in arrays of Slurm jobs, one after the other. Raises RequestError."""
     import submitit
 
@@ -151,9 +140,8 @@ def _run_jobs(plan: Plan, record: Record, requests: Mapping[int, dict[str, Any]]
     executor.update_parameters(**given)
     for first in range(0, len(plan.jobs), MAX_ARRAY):
         array = plan.jobs[first : first + MAX_ARRAY]
-        asked = [{i: requests[i] for i in numbers} for numbers in array]
         try:
-            jobs = executor.map_array(CellsJob(record.folder), asked)
+            jobs = executor.map_array(CellsJob(record.folder), array)
         except Exception as error:
             lines = [line for line in str(error).splitlines() if line.strip()] or ["no reason"]
             reason = next((line for line in lines if "sbatch:" in line), lines[-1])
@@ -165,17 +153,17 @@ def _run_jobs(plan: Plan, record: Record, requests: Mapping[int, dict[str, Any]]
     slurm.settle_record(record)
 
 
-def _run_pool(plan: Plan, record: Record, requests: Mapping[int, dict[str, Any]]) -> None:
+def _run_pool(plan: Plan, record: Record) -> None:
     """Runs the cells in workers of this machine. If a worker dies, its pool ends; cells that
     haven't begun go to a new pool. Raises RequestError."""
     from joblib import Parallel, delayed
 
     together = delayed(run_together)
-    left = list(requests)
+    left = list(range(len(plan.open)))
     while left:
         try:
             for notes in Parallel(plan.n_parallel, batch_size=1)(
-                together(record, numbers, {i: requests[i] for i in numbers})
+                together(record, numbers)
                 for each in plan.jobs if (numbers := [i for i in each if i in left])
             ):  # fmt: skip
                 record.own.update(notes)
@@ -230,19 +218,17 @@ class CellsJob:
 
     folder: Path
 
-    def __call__(self, requests: dict[int, dict[str, Any]]) -> None:
-        run_together(Record.read(self.folder), list(requests), requests)
+    def __call__(self, numbers: list[int]) -> None:
+        run_together(Record.read(self.folder), numbers)
 
-    def checkpoint(self, requests: dict[int, dict[str, Any]]) -> Any:
+    def checkpoint(self, numbers: list[int]) -> Any:
         """Called by submitit at the job's time limit: the same job again, which continues."""
         from submitit.helpers import DelayedSubmission
 
-        return DelayedSubmission(self, requests)
+        return DelayedSubmission(self, numbers)
 
 
-def run_together(
-    record: Record, numbers: Sequence[int], requests: Mapping[int, dict[str, Any]]
-) -> dict[int, Note]:
+def run_together(record: Record, numbers: Sequence[int]) -> dict[int, Note]:
     """Runs cells of a sweep one after the other. The first run answers the prompts of all cells, or
     times their tokens; if there is no time for it, no cell runs. Returns their last notes."""
     timed: dict[str, Any] = {}
@@ -250,18 +236,18 @@ def run_together(
         if place and (first := record.outcome(numbers[0])).status == PlanState.OVER_BUDGET:
             record.end(i, {}, first)
             continue
-        run_cell(record, i, requests[i], None if place else numbers[1:], timed)
+        run_cell(record, i, None if place else numbers[1:], timed)
     return record.own
 
 
 def run_cell(
-    record: Record, index: int, request: dict[str, Any], together: Sequence[int] | None,
-    timed: dict[str, Any]
-) -> None:  # fmt: skip
+    record: Record, index: int, together: Sequence[int] | None, timed: dict[str, Any]
+) -> None:
     """Runs one cell of a sweep. `together`: further cells whose prompts are answered together with
     this cell's, before it runs; None: an earlier cell included this one. `timed`: columns of cells
     that have been timed together and not run yet, by their key."""
-    content = record.content
+    content, planned = record.content, record.content["cells"][index]
+    request = planned["request"]
     origin = Origin(record.id, content["launcher"], content["workers"])
     where = origin.columns()
     process = {"since": time.time(), "pid": os.getpid()}
@@ -270,8 +256,7 @@ def run_cell(
     if not has_answers and (reason := reason_to_skip(record, index)):
         record.end(index, process, CellOutcome(0, PlanState.OVER_BUDGET, reason))
         return
-    overrides = content["cells"][index]["overrides"]
-    record.events.write("cell_started", cell=index, overrides=overrides)
+    record.events.write("cell_started", cell=index, overrides=planned["overrides"])
 
     def progress(stage: str, done: int, total: int, note: str = "") -> None:
         record.reach(index, process, stage, done, total)

@@ -15,8 +15,7 @@ from typing import Any
 from rich.markup import escape
 
 from bench.compare.compare import LOSS, TIMES, ChangeVerdict, Difference
-from bench.compare.compare_report import CellComparison
-from bench.compare.matching import Matched
+from bench.compare.matching import CellComparison, Matched
 from bench.compare.verify import FigureCheck
 from bench.request import plugins
 from bench.rows.columns import Row
@@ -150,7 +149,6 @@ def github_comment(
     rows = [row for cell in cells for row in cell.pair]
     values = [{row.get(name) for row in rows} for name in SHARED]
     shared = [_code(str(each.pop())) for each in values if len(each) == 1 and each != {None}]
-    alone = {"A": len(matched.only_a), "B": len(matched.only_b)}
     parts = [
         MARK,
         f"### longctx-bench: {headline}",
@@ -159,9 +157,9 @@ def github_comment(
         "significant after Holm's correction (memory, which is read once, from 2 % and 1 MiB).",
         f"All cells: {', '.join(shared)}." if shared else "",
         *(
-            f"**{counted(n, 'cell')} of {side} without a counterpart.**"
-            for side, n in alone.items()
-            if n
+            f"**{counted(len(rows), 'cell')} of {side} without a counterpart.**"
+            for side, rows in (("A", matched.only_a), ("B", matched.only_b))
+            if rows
         ),
         "\n".join(f"- {line}" for line in _fitting(map(_code, exceeded), LIST_LIMIT)),
         _table(changes) if changes else "",

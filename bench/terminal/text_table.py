@@ -50,6 +50,21 @@ def show(
         draw(title, heads, lines, heads if left is None else left)
 
 
+def show_facts(facts: Mapping[str, Any], form: str) -> None:
+    """One line for each fact; in a machine-readable form, one record."""
+    if tabular(form):
+        write(form, list(facts), [facts])
+        return
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        shown = "–" if value is None else str(value)
+        if value is not None and name.endswith("_bytes"):
+            shown = f"{value / (1 << 30):.1f} GiB"
+        elif isinstance(value, float):
+            shown = f"{value:.4f}".rstrip("0").rstrip(".")
+        print(f"{name:<{width}} {shown}")
+
+
 def remark(form: str, text: str) -> None:
     """Print a line that isn't part of a program's table."""
     print(text, file=sys.stderr if tabular(form) else sys.stdout)

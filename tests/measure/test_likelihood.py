@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import bench
-from bench.compare import compare_report
+from bench.compare import matching
 from bench.measure import likelihood
 from bench.models.decoder import DecoderFamily
 from bench.request import plugins
@@ -175,7 +175,7 @@ def test_its_stored_predictions_are_scored_again_and_compared(folder):
     for row in rows:
         assert rescore.quality(row, folder)["value"] == row["value"]
     sides = [Selection("", folder, [row], []) for row in rows]
-    (cell,), _ = compare_report.compare_selections(*sides, on=["method", "method_params"], margin=1)
+    (cell,), _ = matching.compare_selections(*sides, on=["method", "method_params"], margin=1)
     difference = cell.difference("quality")
     assert difference.n == 4 and difference.unit == "loss"
     assert difference.change == pytest.approx(-rows[0]["value_diff"], abs=1e-5)

@@ -1,7 +1,7 @@
 """`bench ls tasks`: grouped, complete, and narrow enough for a terminal."""
 
+from bench.cli import list_command
 from bench.request import answering, plugins
-from bench.terminal import task_table
 
 TASKS = ("qmsum", "lra_listops")
 READ = {
@@ -28,12 +28,12 @@ def test_a_plugins_task_may_say_little():
     for conf, line in (
         ({}, "mine –/–/– – – embedded – –"), (odd, "mine many/–/– long – embedded – –"),
     ):  # fmt: skip
-        record = {"name": "mine", **task_table.task_facts("mine", {"name": "mine", **conf})}
-        assert task_table.task_table([record]).splitlines()[3].split() == line.split()
+        record = {"name": "mine", **list_command.task_facts("mine", {"name": "mine", **conf})}
+        assert list_command.task_table([record]).splitlines()[3].split() == line.split()
 
 
 def test_each_task_names_the_models_that_answer_it():
-    facts = {name: task_table.task_facts(name, plugins.conf("task", name)) for name in TASKS}
+    facts = {name: list_command.task_facts(name, plugins.conf("task", name)) for name in TASKS}
     assert [facts[name]["answers"] for name in TASKS] == ["text", "class"]
     text, classes = (facts[name]["models"].split() for name in TASKS)
     assert {"embedded", "embedded-llama", "t5-base"} <= {*text} and "lra-small" not in text
@@ -42,7 +42,7 @@ def test_each_task_names_the_models_that_answer_it():
 
 
 def test_a_task_tells_whether_shipped_weights_read_it(monkeypatch, tmp_path):
-    read = {name: task_table.task_facts(name, plugins.conf("task", name)) for name in READ}
+    read = {name: list_command.task_facts(name, plugins.conf("task", name)) for name in READ}
     assert {name: facts["embedded_weights"] for name, facts in read.items()} == READ
     assert read["ruler_niah_single_1"]["embedded_model"] == "embedded-llama"
 
