@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bench.measure.side_effects import fail_check
+from bench.measure.integrity import fail_check
 
 L2_TIMES = 2
 LEAST_FLUSHED_BYTES = 64 << 20

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bench.execution import arms
-from bench.measure import finite, integrity
+from bench.measure import integrity
 from bench.measure.perturbed_inputs import Input
 from bench.models.base import Decoding, Family
 from bench.models.decoder import DecoderFamily
@@ -60,7 +60,7 @@ def reading(
             yield token
             steps.append(decoding.logits[:, None])
         logits = torch.cat(steps, 1)
-    finite.check_logits(logits)
+    integrity.check_logits(logits)
     log_p = logits.float().log_softmax(-1)
     kl = (exact.exp() * (exact - log_p)).sum(-1).clamp_min(0)
     equal = (exact.argmax(-1) == log_p.argmax(-1)).int()

@@ -26,9 +26,9 @@ from torch import Tensor
 
 from bench.execution import arms, worker
 from bench.host import gpu, linux
-from bench.measure import bytes_read, side_effects
+from bench.measure import bytes_read, integrity
 from bench.measure.perturbed_inputs import Input
-from bench.measure.side_effects import fail_check
+from bench.measure.integrity import fail_check
 from bench.models.base import Decoding, Family
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
@@ -57,7 +57,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Row:
     used_before = gpu.used_bytes() if on_gpu else None
     worker.return_freed_memory()
     arms.prepare(cell, costs=True)
-    side_effects.adopt_orphans()
+    integrity.adopt_orphans()
     if cell.threads == 1:
         # A thread that moves would leave pages in another processor's batch.
         os.sched_setaffinity(0, {linux.current_cpu()})
@@ -79,7 +79,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Row:
             on_cpu = resident_bytes if can_reset() else None
             reader = torch.cuda.memory_allocated if on_gpu else on_cpu
             result |= columns(family, ids, sequence, cell.new_tokens, reader)
-        side_effects.check_processes()
+        integrity.check_processes()
         return result
 
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
-from bench.measure import side_effects
+from bench.measure import integrity
 from bench.measure.gpu_call import check_streams
 from bench.measure.pair_shares import PairShare
-from bench.measure.side_effects import raise_recorded
+from bench.measure.integrity import raise_recorded
 from bench.measure.timed_call import Answer, Arm, Sample
 
 AA_EVERY = 4
@@ -32,8 +32,8 @@ def timing_loop(in_process: bool = True) -> Iterator[None]:
     with garbage_collection_off():
         yield
     if in_process:
-        side_effects.check_python_threads()
-        side_effects.check_processes()
+        integrity.check_python_threads()
+        integrity.check_processes()
         raise_recorded()
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from bench.execution import arms, worker
 from bench.host import linux
-from bench.measure import finite, integrity, likelihood
+from bench.measure import integrity, likelihood
 from bench.models.base import Decoding, Family
 from bench.models.conversing import Conversing
 from bench.request.cell import Cell
@@ -50,7 +50,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         family.calls = 0
         batch = arms.collate([encoded[i] for i in group], cell.device["kind"])
         began = perf_counter_ns()
-        with torch.inference_mode(), finite.watched(family), prefill:
+        with torch.inference_mode(), integrity.watched(family), prefill:
             if continuations := _continuations([encoded[i] for i in group]):
                 tokens = torch.tensor(continuations, device=batch[0].device)
                 found = likelihood.predictions(family, batch, tokens, cell.is_baseline)
@@ -72,7 +72,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     if cell.plan.speed and not (cell.is_baseline or cell.is_engine):
         group = [*arms.batches(asked.by_length(range(texts)), cell.batch)][-1]
         batch = arms.collate([encoded[i] for i in group], cell.device["kind"])
-        with torch.inference_mode(), finite.watched(family):
+        with torch.inference_mode(), integrity.watched(family):
             # Twice: the difference shows the method's own randomness.
             first = [integrity.projected(arms.first_token(family, *batch)) for _ in range(2)]
             scored = {"texts": group, "answers": first}

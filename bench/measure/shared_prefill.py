@@ -21,7 +21,7 @@ from torch import Tensor
 from bench.errors import RunError
 from bench.execution import arms, worker
 from bench.host import linux
-from bench.measure import finite, likelihood, quality
+from bench.measure import integrity, likelihood, quality
 from bench.measure.quality import Asked
 from bench.models.base import Family
 from bench.models.batched_rows import Row
@@ -64,7 +64,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     for setting, each in enumerate(cells):
         try:
             method = checked_method(each, family, asked.encoded)
-            pool.methods[setting] = finite.FiniteWatcher(method, len(family.layers))
+            pool.methods[setting] = integrity.FiniteWatcher(method, len(family.layers))
         except Exception as error:
             pool.drop(setting, error)
     pool.queue = [
@@ -152,7 +152,7 @@ class _Answering:
 
     def advance(self) -> None:
         """Raises NotFiniteError for logits of the next token that aren't finite."""
-        finite.check_logits(self.row.logits)
+        integrity.check_logits(self.row.logits)
         try:
             self.wanted = next(self.conversation)
         except StopIteration as end:

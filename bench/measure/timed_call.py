@@ -16,10 +16,10 @@ from torch import Tensor
 
 from bench.execution import arms
 from bench.host import gpu, linux
-from bench.measure import integrity, side_effects
+from bench.measure import integrity
 from bench.measure.gpu_call import GpuTimer
 from bench.measure.perturbed_inputs import PerturbedInputs
-from bench.measure.side_effects import check_plain_tensor, fail_check
+from bench.measure.integrity import check_plain_tensor, fail_check
 from bench.models.base import Family
 from methods.base import Method
 
@@ -41,14 +41,14 @@ class Process:
     def __init__(self, device: str = "cpu") -> None:
         # A large enough operation starts all of torch's threads.
         torch.ones(torch.get_num_threads() << 16, device=device).sin_().sum().item()
-        self.state = side_effects.snapshot()
+        self.state = integrity.snapshot()
         self.gpu_timer = GpuTimer() if device == "cuda" else None
         self.clocks = gpu.state() if self.gpu_timer else None
         self.notes: list[str] = []
 
     def restore(self) -> None:
         """Restore torch's global state; the first change by a method is noted."""
-        for name in side_effects.restore(self.state):
+        for name in integrity.restore(self.state):
             note = f"the method changes global state: {name}"
             if note not in self.notes:
                 self.notes.append(note)

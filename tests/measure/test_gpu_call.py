@@ -12,7 +12,7 @@ from bench.host import gpu
 from bench.measure import gpu_call, integrity, memory
 from bench.measure.gpu_call import GpuTimer
 from bench.measure.perturbed_inputs import PerturbedInputs
-from bench.measure.side_effects import IntegrityError
+from bench.measure.integrity import IntegrityError
 from bench.measure.timed_call import Arm, Process
 from bench.models.bert import BertFamily
 from methods.base import SequenceInfo

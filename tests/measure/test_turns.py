@@ -11,7 +11,7 @@ from bench.errors import RequestError
 from bench.execution import arms, worker
 from bench.execution import turns as execution_turns
 from bench.execution.supervisor import Outcome
-from bench.measure import memory, side_effects, turns
+from bench.measure import integrity, memory, turns
 from bench.rows.comparison import pooled
 from bench.rows.store import Store
 from bench.status import Status
@@ -40,8 +40,8 @@ def measured(some):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arms, "prepare", lambda cell, timed: None)
         patch.setattr(worker, "keep_freed_memory", lambda: None)
-        patch.setattr(side_effects, "check_python_threads", lambda: None)
-        patch.setattr(side_effects, "check_processes", lambda: None)
+        patch.setattr(integrity, "check_python_threads", lambda: None)
+        patch.setattr(integrity, "check_processes", lambda: None)
         return turns.measure(request, Report())
 
 
