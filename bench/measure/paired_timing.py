@@ -17,10 +17,9 @@ from typing import Any
 import torch
 
 from bench.measure import integrity
-from bench.measure.gpu_call import check_streams
 from bench.measure.pair_shares import PairShare
 from bench.measure.integrity import raise_recorded
-from bench.measure.timed_call import Answer, Arm, Sample
+from bench.measure.timed_call import Answer, Arm, Sample, check_streams
 
 AA_EVERY = 4
 
