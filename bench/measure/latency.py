@@ -12,7 +12,7 @@ import torch
 from bench.execution import arms, worker
 from bench.host import torch_host
 from bench.measure import diagnostics, integrity, outside
-from bench.measure.pair_shares import PairShare
+from bench.measure.paired_timing import PairShare
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.timed_call import Arm, Process
 from bench.measure.two_arms import (

@@ -15,7 +15,7 @@ from torch import Tensor
 from bench.execution import arms, worker
 from bench.host import torch_host
 from bench.measure import integrity, memory, outside
-from bench.measure.pair_shares import PairShare
+from bench.measure.paired_timing import PairShare
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.timed_call import Arm, Forward, Process
 from bench.measure.two_arms import TwoArms, plan_pairs, vanilla_failure, warm_up

@@ -11,8 +11,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.measure import diagnostics, integrity, paired_timing
-from bench.measure.pair_shares import PairShare
-from bench.measure.paired_timing import PairSamples
+from bench.measure.paired_timing import PairSamples, PairShare
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.integrity import IntegrityError
 from bench.measure.timed_call import Arm, Process, Sample
