@@ -21,7 +21,7 @@ from torch import Tensor
 from bench.errors import RunError
 from bench.execution import arms, worker
 from bench.host import linux
-from bench.measure import integrity, likelihood, quality
+from bench.measure import integrity, quality
 from bench.measure.quality import Asked
 from bench.models.base import Family
 from bench.models.batched_rows import Row
@@ -238,12 +238,12 @@ class Pool:
         later = [torch.tensor([each], device=self.device) for each in self.asked.later[text]]
         if isinstance(encoded, Continued):
             tokens = torch.tensor([encoded.continuation], device=self.device)
-            exact = likelihood.exactly(family, prompt, tokens)
+            exact = quality.exact_log_p(family, prompt, tokens)
         answering = []
         for setting, row in zip(settings, rows, strict=True):
             if isinstance(encoded, Continued):
                 is_vanilla = setting in self.vanilla
-                said = likelihood.reading(family, row, tokens, exact, is_vanilla=is_vanilla)
+                said = quality.read_text(family, row, tokens, exact, is_vanilla=is_vanilla)
             else:
                 said = family.conversation(row, later, self.max_new_tokens)
             answering.append(_Answering(setting, text, row, said))
