@@ -220,10 +220,11 @@ def max_length(run: CellRun) -> tuple[Outcome, Columns]:
     fits, fails, end = 0, None, None
     outcome = Outcome(Status.ERROR, "probe")
     length, silent = run.cell.length, replace(run, progress=None)
+    module = "measure.training_step" if run.cell.plan.training else "measure.memory"
     while length <= MAX_PROBED_LENGTH:
         if run.progress:
             run.progress(f"{length:,} tokens", 0, 0)
-        outcome = silent.child("measure.max_length", length=length)
+        outcome = silent.child(module, length=length)
         if outcome.status == Status.OK:
             fits = length
         elif outcome.status in (Status.OOM_HOST, Status.OOM_DEVICE, Status.TIMEOUT):
