@@ -1,5 +1,5 @@
-"""The objects that a cell's parent loads for the processes that are forked from it: the model with
-vanilla in it, and the encoded inputs. The parent never imports a method (bench.execution.parent).
+"""The objects that a cell's parent (bench.execution.fork_server) loads for the processes that are
+forked from it: the model with vanilla in it, and the encoded inputs.
 """
 
 from __future__ import annotations
