@@ -207,11 +207,7 @@ def memory(run: CellRun) -> tuple[Outcome, Columns]:
     if base.status != Status.OK:
         reason = f"vanilla ended with {base.status}"
         return outcome, columns | {"mem_reason": reason, "baseline_status": base.status}
-    columns |= turns.of_base(base.result)
-    on_gpu = run.cell.device["kind"] == "cuda"
-    peak = "gpu_alloc_delta_bytes" if on_gpu else "rss_peak_delta_bytes"
-    names = {"mem_ratio": peak, **turns.RATIOS}
-    return outcome, columns | turns.ratios(names, columns, base.result)
+    return outcome, columns | turns.of_base(base.result)
 
 
 def max_length(run: CellRun) -> tuple[Outcome, Columns]:
@@ -250,15 +246,11 @@ def training_step(run: CellRun) -> tuple[Outcome, Columns]:
         return outcome, {}
     also = ("notes", "timed_tokens", "large_memory_kept")
     columns = {name: found[name] for name in also if name in found} | {"train": found["timed"]}
-    ratio = {"train_mem_ratio": "train_peak_bytes"}
     for arm in ("method",) if run.cell.is_baseline else ("method", BASELINE):
         peak = run.child("measure.training_step", arm=arm)
         if peak.status != Status.OK:
             return outcome, columns | {"train_reason": f"peak memory of {arm}: {peak.status}"}
-        if arm == "method":
-            columns |= peak.result
-        else:
-            columns |= turns.of_base(peak.result) | turns.ratios(ratio, columns, peak.result)
+        columns |= peak.result if arm == "method" else turns.of_base(peak.result)
     return outcome, columns
 
 

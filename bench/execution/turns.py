@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from bench.execution import spawn
@@ -17,7 +17,6 @@ from bench.status import Status
 
 Columns = dict[str, Any]
 VANILLA = "-1"
-RATIOS = {"kv_held_ratio": "kv_bytes_held", "kv_read_ratio": "kv_bytes_read_per_token"}
 
 
 def time(run: CellRun, cells: Sequence[Cell]) -> tuple[Outcome, dict[str, Columns]]:
@@ -52,25 +51,15 @@ def time(run: CellRun, cells: Sequence[Cell]) -> tuple[Outcome, dict[str, Column
 
 
 def _columns(cell: Cell, name: str, number: str, parts: Sequence[Columns]) -> Columns:
-    counts = parts[0]["counts"]
-    base: Columns = counts[VANILLA]
+    counts: dict[str, Columns] = parts[0]["counts"]
+    base = counts[VANILLA]
     columns: Columns = {name: pooled([part["timed"][number] for part in parts])}
     if cell.is_baseline:
         return columns | base
-    own: Columns = counts[number]
-    return columns | own | of_base(base) | ratios(RATIOS, own, base)
+    return columns | counts[number] | of_base(base)
 
 
 def of_base(columns: Columns) -> Columns:
     """The columns of a row that are vanilla's."""
     found = {f"base_{name}": value for name, value in columns.items()}
     return {name: value for name, value in found.items() if name in COLUMNS}
-
-
-def ratios(names: Mapping[str, str], columns: Columns, base: Columns) -> Columns:
-    """For each name the ratio of a column to vanilla's, if both are known."""
-    return {
-        ratio: columns[name] / base[name]
-        for ratio, name in names.items()
-        if columns.get(name) is not None and base.get(name)
-    }

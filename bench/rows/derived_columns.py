@@ -68,6 +68,7 @@ def derive(row: Mapping[str, Any], cell: Cell, results: Path) -> Row:
         if value is not None or name not in columns:  # a stage may have given a reason
             columns[name] = value  # type: ignore[literal-required]
     columns["mem_agree"] = mem_agree(columns)
+    columns |= memory_ratios(columns)
     columns["kv_ratio_16bit"] = kv_ratio_16bit(columns)
     columns |= whole_peaks(columns)
     return columns
@@ -256,6 +257,21 @@ def mem_agree(columns: Mapping[str, Any]) -> bool | None:
         checks.append(near and (theory is None or max(peaks) <= 2 * theory + AGREE_SLACK_BYTES))
     known = [agree for agree in checks if agree is not None]
     return all(known) if known else None
+
+
+def memory_ratios(columns: Mapping[str, Any]) -> Row:
+    """The ratios of memory, method / vanilla; None where either is unknown."""
+    on_gpu = columns.get("gpu_alloc_delta_bytes") is not None
+    found: dict[str, Any] = {}
+    for ratio, name in (
+        ("mem_ratio", "gpu_alloc_delta_bytes" if on_gpu else "rss_peak_delta_bytes"),
+        ("kv_held_ratio", "kv_bytes_held"),
+        ("kv_read_ratio", "kv_bytes_read_per_token"),
+        ("train_mem_ratio", "train_peak_bytes"),
+    ):
+        own, base = columns.get(name), columns.get(f"base_{name}")
+        found[ratio] = own / base if own is not None and base else None
+    return cast(Row, found)
 
 
 def whole_peaks(columns: Row) -> Row:
