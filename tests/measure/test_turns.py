@@ -9,7 +9,7 @@ import bench
 from bench.cli.main import dispatch
 from bench.errors import RequestError
 from bench.execution import arms, worker
-from bench.execution import turns as execution_turns
+from bench.execution import cell_group
 from bench.execution.supervisor import Outcome
 from bench.measure import integrity, memory, turns
 from bench.rows.comparison import pooled
@@ -130,7 +130,7 @@ def test_halves_are_timed_where_memory_runs_out():
             status = Status.OOM_HOST if len(cells) > 2 else Status.OK
             return Outcome(status, "tokens", result=MEASURED)
 
-    outcome, found = execution_turns.time(Run(), some)
+    outcome, found = cell_group.time_in_turns(Run(), some)
     assert asked == [3, *[2] * 4, *[1] * 4] and outcome.status == Status.OK and found == {}
 
 
