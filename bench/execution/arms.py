@@ -81,7 +81,7 @@ def load(
     dtype = cell.dtype if start is None else "float32"
     spec = Spec(model["name"], folder, config, cell.seed, tuple(model.get("marks", ())))
     on_cpu = cell.device["kind"] == "cpu"
-    found = loaded.family_of(cell, folder, dtype)
+    found = loaded.family_of(cell) if start is None else None
     try:
         if isinstance(method, Engine):
             family: Family = engine_of(cell, spec, method)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench.request.cell import Cell
@@ -49,12 +48,11 @@ def inputs_key(cell: Cell) -> str:
     return json.dumps([model_key(cell), *parts], sort_keys=True, default=dict)
 
 
-def family_of(cell: Cell, folder: Path, dtype: str) -> Family | None:
-    """The loaded model, if it is the cell's, of this folder and in this format."""
+def family_of(cell: Cell) -> Family | None:
+    """The loaded model, if it is the cell's."""
     if parent is None or model_key(parent.cell) != model_key(cell):
         return None
-    same = (str(folder), dtype) == (cell.model["path"], cell.dtype)
-    return parent.family if same else None
+    return parent.family
 
 
 def inputs_of(cell: Cell, count: int | None) -> Inputs | None:
