@@ -56,9 +56,8 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         stored -= 1
         report(request["stage"], total - stored, total)
 
-    new_tokens = asked.task.max_new_tokens
-    most = _rows_that_fit(_free_bytes(cell, request["memory_bytes"]), family, asked, new_tokens)
-    most = min(most, 2 * len(cells))
+    most = _rows_that_fit(cell, request["memory_bytes"], family, asked)
+    most, new_tokens = min(most, 2 * len(cells)), asked.task.max_new_tokens
     pool = Pool(family, asked, cell.device["kind"], new_tokens, send, most)
     pool.vanilla = {i for i, each in enumerate(cells) if each.is_baseline}
     for setting, each in enumerate(cells):
@@ -118,19 +117,17 @@ def checked_method(cell: Cell, family: Family, encoded: Sequence[Encoded]) -> Me
     return method
 
 
-def _free_bytes(cell: Cell, limit: int | None) -> int | None:
-    """Bytes on the device that this process may still allocate; None: no limit. `limit` is that of
-    the process on the CPU."""
+def _rows_that_fit(cell: Cell, limit: int | None, family: DecoderFamily, asked: Asked) -> int:
+    """The number of rows whose caches fit in half of the bytes that this process may still
+    allocate; the other half is left for reading a prompt. `limit` is that of the process on the
+    CPU; None: no limit."""
     if cell.device["kind"] == "cuda":
-        return torch.cuda.mem_get_info()[0]
-    return None if limit is None else limit - linux.status_bytes("VmData")
-
-
-def _rows_that_fit(free: int | None, family: DecoderFamily, asked: Asked, new: int) -> int:
-    """The number of rows whose caches fit in half of the `free` bytes; the other half is left for
-    reading a prompt."""
-    if free is None:
+        free = torch.cuda.mem_get_info()[0]
+    elif limit is None:
         return sys.maxsize
+    else:
+        free = limit - linux.status_bytes("VmData")
+    new = asked.task.max_new_tokens
     later = max(sum(len(ids) + new for ids in texts) for texts in asked.later)
     read = (len(row.continuation) for row in asked.encoded if isinstance(row, Continued))
     longest = max(len(row.ids) for row in asked.encoded) + max(read, default=new) + later

@@ -20,6 +20,7 @@ from bench.rows.derived_comparisons import of_answer, of_few_tokens, to_engine, 
 from bench.rows.engine import kv_agrees, kv_ratio_16bit, kv_read_agrees
 from bench.rows.predictions import Predictions, documents
 from bench.rows.quality_verdicts import quality_verdict
+from bench.rows.store import PREDICTIONS
 from bench.statistics import scores
 from bench.status import Status
 from tasks.base import Data, DataError, Task
@@ -172,7 +173,7 @@ def quality(cell: Cell, results: Path, keys: Sequence[str]) -> Row:
     comparison, of vanilla's on the same rows."""
     task, loaded = cell.build_task(), cell.rows()
     rows = loaded.rows
-    arms = [Predictions(results / "predictions", key) for key in keys]
+    arms = [Predictions(results / PREDICTIONS, key) for key in keys]
     (each, own), *base = (_scored(cell, task, rows, predictions) for predictions in arms)
     columns: Row = {
         "metric": task.metric,
@@ -182,7 +183,7 @@ def quality(cell: Cell, results: Path, keys: Sequence[str]) -> Row:
         "n_samples_official": cell.task.get("n", {}).get(cell.data["split"]),
         "n_scored": len(rows),
         "n_failed": 0,
-        "predictions_path": str(Path("predictions") / keys[0]),
+        "predictions_path": str(Path(PREDICTIONS) / keys[0]),
     }
     columns |= own | chance_columns(cell, task, rows, own["ci_lo"])
     for base_each, theirs in base:
