@@ -69,9 +69,7 @@ def vanilla() -> Method:
     return cast(Method, plugins.build(plugins.conf("method", BASELINE)))
 
 
-def load(
-    cell: Cell, method: Method, training: bool = False, start: Path | None = None
-) -> Family:
+def load(cell: Cell, method: Method, training: bool = False, start: Path | None = None) -> Family:
     """The cell's model with the method in it; the parent's, if the parent has loaded it. With
     `start`, the untrained model of a recipe in float32: the checkpoint in this folder, or random
     weights of the cell's size. Raises RequestError when the folder holds no such model, Unsupported

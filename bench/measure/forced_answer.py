@@ -24,8 +24,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from bench.measure import integrity
-from bench.measure.perturbed_inputs import Input, PerturbedInputs
 from bench.measure.integrity import fail_check
+from bench.measure.perturbed_inputs import Input, PerturbedInputs
 from bench.measure.timed_call import Arm, Drawn, Forward
 from bench.models.base import Decoding, Family
 from methods.base import Method

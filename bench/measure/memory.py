@@ -27,8 +27,8 @@ from torch import Tensor
 from bench.execution import arms, worker
 from bench.host import gpu, linux
 from bench.measure import bytes_read, integrity
-from bench.measure.perturbed_inputs import Input
 from bench.measure.integrity import fail_check
+from bench.measure.perturbed_inputs import Input
 from bench.models.base import Decoding, Family
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE

@@ -17,8 +17,8 @@ from torch import Tensor
 from bench.execution import arms
 from bench.host import gpu, linux
 from bench.measure import integrity
-from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.integrity import check_plain_tensor, fail_check
+from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.models.base import Family
 from methods.base import Method
 

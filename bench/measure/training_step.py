@@ -139,8 +139,8 @@ def peak(family: Family, batch: Batch, device: str) -> int | None:
 
 
 def check_fits(cell: Cell, length: int, report: worker.Report) -> None:
-    """A step on random tokens, with the gradients and the optimizer's state of an earlier one, which
-    is run on the first tokens only. Fails if memory runs out."""
+    """Run a step on random tokens with the gradients and optimizer state of an earlier one, which
+    is run on the first tokens only: an error if memory runs out."""
     arms.prepare(cell, costs=True)
     family = start(cell)
     batch = rows(cell, family)[0]

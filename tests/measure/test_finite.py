@@ -54,14 +54,19 @@ def test_weights_of_the_model_are_not_the_methods_fault():
     next(iter(family.model.encoder.block[0].layer[0].SelfAttention.q.parameters())).data[0] = (
         torch.nan
     )
-    with pytest.raises(integrity.NotFiniteError, match="the model gave method Vanilla NaN in the att"):
+    with pytest.raises(
+        integrity.NotFiniteError, match="the model gave method Vanilla NaN in the att"
+    ):
         encode(family)
 
 
 def test_a_decoder_that_gives_nan_is_named():
     family = T5Family.tiny(Vanilla())
     family.model.decoder.block[0].layer[0].SelfAttention.v.weight.data[0] = torch.nan
-    with integrity.watched(family), pytest.raises(integrity.NotFiniteError, match="NaN as logits of"):
+    with (
+        integrity.watched(family),
+        pytest.raises(integrity.NotFiniteError, match="NaN as logits of"),
+    ):
         family.generate_ids(IDS, SequenceInfo(), 2)
     family.generate_ids(IDS, SequenceInfo(), 2)  # no longer watched
 

@@ -10,8 +10,8 @@ import torch
 
 from bench.host import gpu
 from bench.measure import integrity, memory, timed_call
-from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.integrity import IntegrityError
+from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.timed_call import Arm, GpuTimer, Process
 from bench.models.bert import BertFamily
 from methods.base import SequenceInfo

@@ -11,9 +11,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.measure import diagnostics, integrity, paired_timing
+from bench.measure.integrity import IntegrityError
 from bench.measure.paired_timing import PairSamples, PairShare
 from bench.measure.perturbed_inputs import PerturbedInputs
-from bench.measure.integrity import IntegrityError
 from bench.measure.timed_call import Arm, Process, Sample
 from bench.models.bert import BertFamily
 from methods.base import SequenceInfo
@@ -58,9 +58,7 @@ def test_what_a_method_changes_of_torchs_state_is_put_back_and_noted():
     modes = "torch's function or dispatch modes"
     assert integrity.STATE[modes][0]() == process.state[modes]
     assert torch.get_default_dtype() == torch.float32
-    assert (
-        torch.get_num_threads() == threads and not integrity.STATE["flushing of denormals"][0]()
-    )
+    assert torch.get_num_threads() == threads and not integrity.STATE["flushing of denormals"][0]()
     assert process.notes == [
         "the method changes global state: torch's threads",
         "the method changes global state: the default dtype",

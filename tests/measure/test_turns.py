@@ -8,8 +8,7 @@ import torch
 import bench
 from bench.cli.main import dispatch
 from bench.errors import RequestError
-from bench.execution import arms, worker
-from bench.execution import cell_group
+from bench.execution import arms, cell_group, worker
 from bench.execution.supervisor import Outcome
 from bench.measure import integrity, memory, turns
 from bench.rows.comparison import pooled

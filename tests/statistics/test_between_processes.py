@@ -96,6 +96,6 @@ def test_the_spread_is_that_of_the_processes_medians():
 @pytest.mark.parametrize(("df", "t"), [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262)])
 def test_students_t_is_that_of_the_tables(df, t):
     assert paired.student_t_quantile(df) == pytest.approx(t, abs=5e-4)
-    assert paired.student_t_p(0, df) == 1 and paired.student_t_p(
-        t, df
-    ) == pytest.approx(0.05, abs=1e-4)
+    assert paired.student_t_p(0, df) == 1 and paired.student_t_p(t, df) == pytest.approx(
+        0.05, abs=1e-4
+    )
