@@ -16,8 +16,8 @@ from typing import Any, cast
 
 from bench.errors import RequestError
 from bench.execution import cell_group, cell_lock, cell_run, spawn, stages
+from bench.execution.cell_group import Columns
 from bench.execution.cell_run import CellRun
-from bench.execution.stages import Columns
 from bench.execution.supervisor import Outcome, Progress
 from bench.host import gpu, host, job, linux
 from bench.models import auto
