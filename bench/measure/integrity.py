@@ -300,12 +300,13 @@ STATE: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
 """Name → functions that read it and set it."""
 
 
-def snapshot() -> dict[str, Any]:
+def global_state() -> dict[str, Any]:
+    """The values of STATE now."""
     return {name: read() for name, (read, _) in STATE.items()}
 
 
-def restore(before: dict[str, Any]) -> list[str]:
-    """Restore the state that differs from a snapshot. Returns the names of the differences."""
+def restore_state(before: dict[str, Any]) -> list[str]:
+    """Restore what differs from an earlier `global_state`. Returns the names of the differences."""
     changed = [name for name, (read, _) in STATE.items() if read() != before[name]]
     for name in changed:
         STATE[name][1](before[name])

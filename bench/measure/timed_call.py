@@ -109,14 +109,14 @@ class Process:
     def __init__(self, device: str = "cpu") -> None:
         # A large enough operation starts all of torch's threads.
         torch.ones(torch.get_num_threads() << 16, device=device).sin_().sum().item()
-        self.state = integrity.snapshot()
+        self.state = integrity.global_state()
         self.gpu_timer = GpuTimer() if device == "cuda" else None
         self.clocks = gpu.state() if self.gpu_timer else None
         self.notes: list[str] = []
 
     def restore(self) -> None:
         """Restore torch's global state; the first change by a method is noted."""
-        for name in integrity.restore(self.state):
+        for name in integrity.restore_state(self.state):
             note = f"the method changes global state: {name}"
             if note not in self.notes:
                 self.notes.append(note)
