@@ -27,8 +27,8 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from bench.errors import RequestError
 from bench.execution import arms
-from bench.measure import finite, integrity
-from bench.measure.side_effects import IntegrityError
+from bench.measure import integrity
+from bench.measure.integrity import IntegrityError
 from bench.models import auto
 from bench.models.hf import all_valid
 from bench.request import compose, parameters, weights
@@ -154,7 +154,7 @@ class LongContextLM(HFLM):  # type: ignore[misc]
         sequence = sequence.replace(vip=None)
         # A placeholder for the last token, which no model reads.
         target = torch.tensor([[*read, 0] for _, read in group], device=self.device)
-        with self._explained(), finite.watched(self.family):
+        with self._explained(), integrity.watched(self.family):
             if whole:
                 return self.family.logits(ids, sequence, target)
             decoding = self.family.prefill(ids, sequence)
@@ -176,7 +176,7 @@ class LongContextLM(HFLM):  # type: ignore[misc]
             )
         valid = options["attention_mask"].bool()
         sequence = SequenceInfo(valid=None if bool(valid.all()) else valid)
-        with self._explained(), finite.watched(self.family):
+        with self._explained(), integrity.watched(self.family):
             if self.backend != "seq2seq":
                 new = self._new_tokens(context, sequence, max_length - context.shape[1], stop)
                 return torch.cat((context, new), 1)

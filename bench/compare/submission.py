@@ -291,20 +291,11 @@ def _of_samples(row: Row, _: Path) -> Mapping[str, Any]:
 
 
 def _of_bytes(row: Row, _: Path) -> Mapping[str, Any]:
-    on_gpu = row["gpu_alloc_delta_bytes"] is not None
-    found: dict[str, Any] = {
+    return {
         "mem_agree": derived_columns.mem_agree(row),
         "kv_ratio_16bit": engine.kv_ratio_16bit(row),
+        **derived_columns.memory_ratios(row),
     }
-    for ratio, name in (
-        ("mem_ratio", "gpu_alloc_delta_bytes" if on_gpu else "rss_peak_delta_bytes"),
-        ("kv_held_ratio", "kv_bytes_held"),
-        ("kv_read_ratio", "kv_bytes_read_per_token"),
-        ("train_mem_ratio", "train_peak_bytes"),
-    ):
-        own, base = value_of(row, name), value_of(row, f"base_{name}")
-        found[ratio] = own / base if own is not None and base else None
-    return found
 
 
 def _of_scores(row: Row, _: Path) -> Mapping[str, Any]:

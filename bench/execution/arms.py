@@ -69,27 +69,17 @@ def vanilla() -> Method:
     return cast(Method, plugins.build(plugins.conf("method", BASELINE)))
 
 
-def load(cell: Cell, method: Method, training: bool = False) -> Family:
-    """The cell's model with the method in it; the parent's, if the parent has loaded it. Raises
-    RequestError when the folder holds no such model, Unsupported with the method's reason."""
-    config = None if "training" in cell.model else cell.model.get("config")
-    return load_from(Path(cell.model["path"]), cell, method, config, cell.dtype, training)
-
-
-def load_from(
-    folder: Path,
-    cell: Cell,
-    method: Method,
-    config: dict[str, Any] | None,
-    dtype: str,
-    training: bool = False,
-) -> Family:
-    """The cell's model from the checkpoint in `folder`, or of the size `config` with random
-    weights. Raises as `load` does."""
-    model = cell.model
+def load(cell: Cell, method: Method, training: bool = False, start: Path | None = None) -> Family:
+    """The cell's model with the method in it; the parent's, if the parent has loaded it. With
+    `start`, the untrained model of a recipe in float32: the checkpoint in this folder, or random
+    weights of the cell's size. Raises RequestError when the folder holds no such model, Unsupported
+    with the method's reason."""
+    model, folder = cell.model, start or Path(cell.model["path"])
+    config = None if "training" in model and start is None else model.get("config")
+    dtype = cell.dtype if start is None else "float32"
     spec = Spec(model["name"], folder, config, cell.seed, tuple(model.get("marks", ())))
     on_cpu = cell.device["kind"] == "cpu"
-    found = loaded.family_of(cell, folder, dtype)
+    found = loaded.family_of(cell) if start is None else None
     try:
         if isinstance(method, Engine):
             family: Family = engine_of(cell, spec, method)

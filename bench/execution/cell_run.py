@@ -122,7 +122,7 @@ def _load(
     with ExitStack() as opened:
         running = opened.enter_context(
             started(
-                "bench.execution.parent", request, run.limits(server), server, run.progress,
+                "bench.execution.fork_server", request, run.limits(server), server, run.progress,
                 {"loaded": _raise_loaded}, socket.SOCK_SEQPACKET,
             )
         )  # fmt: skip

@@ -5,6 +5,9 @@ It imports the modules and waits at a socket. Each request comes with the child'
 socket, on which it sends the child's process id, and once the child has ended, the exit code and
 the resources used by this process and its children. It computes with one thread, so torch has no
 thread here that a fork would lose.
+
+Two of its forks serve too: one has loaded a cell's model, and a fork of that one its encoded
+inputs. They never import a method.
 """
 
 from __future__ import annotations
@@ -105,6 +108,31 @@ def run_afresh(module: str, channels: Channels, parent: int) -> NoReturn:
         os.set_inheritable(descriptor, True)
     arguments = ["-m", "bench.execution.worker", module, str(parent), *map(str, channels)]
     os.execv(sys.executable, [sys.executable, *arguments])
+
+
+def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
+    """Load the request's cell, report that it is loaded, and fork children until the supervisor
+    ends this process. With `encodes`, encode inputs too: those of all texts, or of timed ones.
+
+    malloc returns freed memory from the start, as measurements of peak memory require."""
+    import torch
+
+    from bench.execution import arms, loaded
+    from bench.request.cell import Cell
+
+    cell = Cell.from_json(request["cell"])
+    worker.return_freed_memory()
+    torch.set_num_threads(1)
+    torch.manual_seed(cell.seed)
+    family = arms.load(cell, arms.vanilla())
+    inputs = None
+    if request["encodes"]:
+        count = None if request["encodes"] == "all" else arms.timed_texts(cell)
+        inputs = arms.inputs(cell, cell.build_task(), family.tokenizer, count)
+    loaded.parent = loaded.Loaded(cell, family, inputs)
+    report.send("loaded")
+    serve(report.link)
+    return {}
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""The objects that a cell's parent loads for the processes that are forked from it: the model with
-vanilla in it, and the encoded inputs. The parent never imports a method (bench.execution.parent).
+"""The objects that a cell's parent (bench.execution.fork_server) loads for the processes that are
+forked from it: the model with vanilla in it, and the encoded inputs.
 """
 
 from __future__ import annotations
@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench.request.cell import Cell
@@ -49,12 +48,11 @@ def inputs_key(cell: Cell) -> str:
     return json.dumps([model_key(cell), *parts], sort_keys=True, default=dict)
 
 
-def family_of(cell: Cell, folder: Path, dtype: str) -> Family | None:
-    """The loaded model, if it is the cell's, of this folder and in this format."""
+def family_of(cell: Cell) -> Family | None:
+    """The loaded model, if it is the cell's."""
     if parent is None or model_key(parent.cell) != model_key(cell):
         return None
-    same = (str(folder), dtype) == (cell.model["path"], cell.dtype)
-    return parent.family if same else None
+    return parent.family
 
 
 def inputs_of(cell: Cell, count: int | None) -> Inputs | None:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from bench.errors import RequestError
-from bench.execution import cell_lock, cell_run, shared_prefill, spawn, stages
+from bench.execution import cell_group, cell_lock, cell_run, spawn, stages
+from bench.execution.cell_group import Columns
 from bench.execution.cell_run import CellRun
-from bench.execution.stages import Columns
 from bench.execution.supervisor import Outcome, Progress
 from bench.host import gpu, host, job, linux
 from bench.models import auto
@@ -69,9 +69,9 @@ def run(
 
     A row is stored even if a child fails; its `status` reports how. `experiment` is the name of the
     experiment that requested the cell, `origin` how it was started. `share_prefill`: see
-    `bench.execution.shared_prefill`; `timed`: see CellRun. Raises RequestError for a usage error,
+    `bench.execution.cell_group`; `timed`: see CellRun. Raises RequestError for a usage error,
     StoreError when the row can't be written, JobPreempted when Slurm ends the cell's job."""
-    shared_prefill.check_in_turns(cell)
+    cell_group.check_in_turns(cell)
     results = Path(results).expanduser().resolve()
     shards = Store(results).shards()
     finished, attempts = _stored(results, cell, force)

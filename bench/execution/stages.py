@@ -11,7 +11,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from bench.execution import kept_blocks, outside, shared_prefill, turns
+from bench.execution import cell_group, kept_blocks, outside
+from bench.execution.cell_group import Columns
 from bench.execution.cell_run import CellRun
 from bench.execution.supervisor import Outcome, Progress, Running
 from bench.host import gpu
@@ -20,10 +21,6 @@ from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 from bench.rows.comparison import SIDES, pooled
 from bench.status import Status
-
-Columns = dict[str, Any]
-"""Columns of a row, as children give them in JSON, and raw samples from which others are derived.
-"""
 
 TUNABLES = "GLIBC_TUNABLES"
 MALLOC_WITHOUT_CACHE = {
@@ -63,7 +60,7 @@ def planned(cell: Cell) -> Sequence[Stage]:
 def quality(run: CellRun) -> tuple[Outcome, Columns]:
     """Predictions of the method, and of vanilla by a process without the method, unless both may
     answer after the same prefill."""
-    shared_ns = shared_prefill.answer_with_vanilla(run) if run.share_prefill else 0
+    shared_ns = cell_group.answer_with_vanilla(run) if run.share_prefill else 0
     outcome = predicted(run, "quality")
     times = {"quality_ns": shared_ns + outcome.wall_ns}
     if outcome.status == Status.OK and not run.cell.is_baseline:
@@ -76,7 +73,7 @@ def quality(run: CellRun) -> tuple[Outcome, Columns]:
 
 def predicted(run: CellRun, stage: str) -> Outcome:
     """Have a child answer the rows without a stored prediction, and store its answers."""
-    return shared_prefill.answered(run, [run.cell], "measure.quality", stage=stage)
+    return cell_group.answered(run, [run.cell], "measure.quality", stage=stage)
 
 
 def latency(run: CellRun) -> tuple[Outcome, Columns]:
@@ -101,7 +98,7 @@ def in_turns(run: CellRun) -> tuple[Outcome, Columns]:
     those of other cells."""
     if run.timed is not None:
         return Outcome(Status.OK, run.cell.measure), dict(run.timed)
-    outcome, found = turns.time(run, [run.cell])
+    outcome, found = cell_group.time_in_turns(run, [run.cell])
     return outcome, found.get(run.cell.key, {})
 
 
@@ -118,7 +115,7 @@ def engine(run: CellRun) -> tuple[Outcome, Columns]:
     if not run.cell.baseline().is_engine:
         base = run.child("measure.memory", arm=BASELINE)
         if base.status == Status.OK:
-            columns |= turns.of_base(base.result)
+            columns |= cell_group.of_base(base.result)
     return outcome, columns
 
 
@@ -207,11 +204,7 @@ def memory(run: CellRun) -> tuple[Outcome, Columns]:
     if base.status != Status.OK:
         reason = f"vanilla ended with {base.status}"
         return outcome, columns | {"mem_reason": reason, "baseline_status": base.status}
-    columns |= turns.of_base(base.result)
-    on_gpu = run.cell.device["kind"] == "cuda"
-    peak = "gpu_alloc_delta_bytes" if on_gpu else "rss_peak_delta_bytes"
-    names = {"mem_ratio": peak, **turns.RATIOS}
-    return outcome, columns | turns.ratios(names, columns, base.result)
+    return outcome, columns | cell_group.of_base(base.result)
 
 
 def max_length(run: CellRun) -> tuple[Outcome, Columns]:
@@ -220,10 +213,11 @@ def max_length(run: CellRun) -> tuple[Outcome, Columns]:
     fits, fails, end = 0, None, None
     outcome = Outcome(Status.ERROR, "probe")
     length, silent = run.cell.length, replace(run, progress=None)
+    module = "measure.training_step" if run.cell.plan.training else "measure.memory"
     while length <= MAX_PROBED_LENGTH:
         if run.progress:
             run.progress(f"{length:,} tokens", 0, 0)
-        outcome = silent.child("measure.max_length", length=length)
+        outcome = silent.child(module, length=length)
         if outcome.status == Status.OK:
             fits = length
         elif outcome.status in (Status.OOM_HOST, Status.OOM_DEVICE, Status.TIMEOUT):
@@ -249,15 +243,11 @@ def training_step(run: CellRun) -> tuple[Outcome, Columns]:
         return outcome, {}
     also = ("notes", "timed_tokens", "large_memory_kept")
     columns = {name: found[name] for name in also if name in found} | {"train": found["timed"]}
-    ratio = {"train_mem_ratio": "train_peak_bytes"}
     for arm in ("method",) if run.cell.is_baseline else ("method", BASELINE):
         peak = run.child("measure.training_step", arm=arm)
         if peak.status != Status.OK:
             return outcome, columns | {"train_reason": f"peak memory of {arm}: {peak.status}"}
-        if arm == "method":
-            columns |= peak.result
-        else:
-            columns |= turns.of_base(peak.result) | turns.ratios(ratio, columns, peak.result)
+        columns |= peak.result if arm == "method" else cell_group.of_base(peak.result)
     return outcome, columns
 
 

@@ -19,8 +19,13 @@ from torch import Tensor
 from bench.execution import arms, worker
 from bench.measure import diagnostics, integrity, latency, outside
 from bench.measure.forced_answer import DecodingArm, ForcedAnswers, forced, greedy
-from bench.measure.pair_shares import DECIDING_PAIRS, PairCost, PairShare, plan_shares
-from bench.measure.paired_timing import AA_EVERY
+from bench.measure.paired_timing import (
+    AA_EVERY,
+    DECIDING_PAIRS,
+    PairCost,
+    PairShare,
+    plan_shares,
+)
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.timed_call import Arm, Process
 from bench.measure.two_arms import MIN_SAMPLE_NS, TwoArms, vanilla_failure

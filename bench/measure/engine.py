@@ -24,8 +24,7 @@ from bench.engines.openai import OpenAI
 from bench.errors import RunError
 from bench.execution import arms, worker
 from bench.host import torch_host
-from bench.measure.pair_shares import PairCost, PairShare, plan_shares
-from bench.measure.paired_timing import AA_EVERY
+from bench.measure.paired_timing import AA_EVERY, PairCost, PairShare, plan_shares
 from bench.measure.perturbed_inputs import Input, PerturbedInputs
 from bench.measure.timed_call import Arm
 from bench.measure.two_arms import WARM_CALLS_AGAIN, TwoArms, vanilla_failure

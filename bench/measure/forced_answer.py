@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from bench.measure import finite, integrity
+from bench.measure import integrity
+from bench.measure.integrity import fail_check
 from bench.measure.perturbed_inputs import Input, PerturbedInputs
-from bench.measure.side_effects import fail_check
 from bench.measure.timed_call import Arm, Drawn, Forward
 from bench.models.base import Decoding, Family
 from methods.base import Method
@@ -53,8 +53,8 @@ def forced(family: Family, prompt: Input, tokens: Tensor) -> Tensor:
     decoding = family.prefill(*prompt)
     steps = (decoding.step(token[:, None]) for token in tokens[:, :-1].unbind(1))
     logits = torch.stack([decoding.logits, *steps], 1)
-    if found := finite.not_finite(logits):
-        raise finite.NotFiniteError(f"the model gave {found} as logits of a new token")
+    if found := integrity.not_finite(logits):
+        raise integrity.NotFiniteError(f"the model gave {found} as logits of a new token")
     return logits
 
 

@@ -11,8 +11,8 @@ import torch
 
 from bench.execution import arms, worker
 from bench.host import torch_host
-from bench.measure import diagnostics, integrity, outside, side_effects
-from bench.measure.pair_shares import PairShare
+from bench.measure import diagnostics, integrity, outside
+from bench.measure.paired_timing import PairShare
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.timed_call import Arm, Process
 from bench.measure.two_arms import (
@@ -62,7 +62,7 @@ def loaded(request: Mapping[str, Any]) -> tuple[Cell, Family, Process, int]:
     cell = Cell.from_json(request["cell"])
     worker.keep_freed_memory(request["by_size"])
     arms.prepare(cell, timed=True)
-    side_effects.adopt_orphans()
+    integrity.adopt_orphans()
     process = Process(cell.device["kind"])
     started = perf_counter_ns()
     family = arms.load(cell, arms.vanilla() if "outside" in request else arms.method_of(cell))

@@ -26,9 +26,9 @@ from torch import Tensor
 
 from bench.execution import arms, worker
 from bench.host import gpu, linux
-from bench.measure import bytes_read, side_effects
+from bench.measure import bytes_read, integrity
+from bench.measure.integrity import fail_check
 from bench.measure.perturbed_inputs import Input
-from bench.measure.side_effects import fail_check
 from bench.models.base import Decoding, Family
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
@@ -38,6 +38,7 @@ from methods.base import KVCache, SequenceInfo, Workload
 Work = Callable[[], object]
 
 WARM_UP_TOKENS = 64  # for the forward that loads code pages and pools before the base is read
+VIP_TOKENS = 32
 SAMPLE_S = 1e-3
 PAGE = os.sysconf("SC_PAGE_SIZE")
 BATCH = max(32, 2 * (os.cpu_count() or 1))  # pages, as in the kernel's lib/percpu_counter.c
@@ -51,13 +52,21 @@ median step."""
 
 def measure(request: dict[str, Any], report: worker.Report) -> Row:
     """Bytes beyond the loaded model that one forward needs at its peak, and the costs of the cache
-    from which tokens are decoded."""
+    from which tokens are decoded. With a `length` in the request, it only tries whether one forward
+    of the method fits in memory at this length."""
     cell = Cell.from_json(request["cell"])
+    if "length" in request:
+        arms.prepare(cell, costs=True)
+        family = arms.load(cell, arms.method_of(cell))
+        report("probe")
+        with torch.inference_mode():
+            arms.first_token(family, *random_inputs(cell, family, cell.batch, request["length"]))
+        return {}
     on_gpu = cell.device["kind"] == "cuda"
     used_before = gpu.used_bytes() if on_gpu else None
     worker.return_freed_memory()
     arms.prepare(cell, costs=True)
-    side_effects.adopt_orphans()
+    integrity.adopt_orphans()
     if cell.threads == 1:
         # A thread that moves would leave pages in another processor's batch.
         os.sched_setaffinity(0, {linux.current_cpu()})
@@ -79,8 +88,17 @@ def measure(request: dict[str, Any], report: worker.Report) -> Row:
             on_cpu = resident_bytes if can_reset() else None
             reader = torch.cuda.memory_allocated if on_gpu else on_cpu
             result |= columns(family, ids, sequence, cell.new_tokens, reader)
-        side_effects.check_processes()
+        integrity.check_processes()
         return result
+
+
+def random_inputs(cell: Cell, family: Family, rows: int, length: int) -> Input:
+    """Ids [rows, length] without padding; the first tokens are VIP."""
+    config: Any = family.model.config
+    ids = torch.randint(2, config.vocab_size, (rows, length)).to(cell.device["kind"])
+    vip = torch.zeros_like(ids, dtype=torch.bool)
+    vip[:, :VIP_TOKENS] = True
+    return ids, SequenceInfo(vip=vip)
 
 
 def touch_weights(family: Family) -> None:

@@ -17,7 +17,7 @@ from safetensors.torch import load, save
 
 from bench.execution import arms, worker
 from bench.measure import integrity
-from bench.measure.pair_shares import PairShare
+from bench.measure.paired_timing import PairShare
 from bench.measure.perturbed_inputs import Input
 from bench.measure.timed_call import Arm
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from bench.errors import RunError
 from bench.execution import arms, worker
 from bench.host import linux
-from bench.measure import finite, likelihood, quality
+from bench.measure import integrity, quality
 from bench.measure.quality import Asked
 from bench.models.base import Family
 from bench.models.batched_rows import Row
@@ -56,15 +56,14 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         stored -= 1
         report(request["stage"], total - stored, total)
 
-    new_tokens = asked.task.max_new_tokens
-    most = _rows_that_fit(_free_bytes(cell, request["memory_bytes"]), family, asked, new_tokens)
-    most = min(most, 2 * len(cells))
+    most = _rows_that_fit(cell, request["memory_bytes"], family, asked)
+    most, new_tokens = min(most, 2 * len(cells)), asked.task.max_new_tokens
     pool = Pool(family, asked, cell.device["kind"], new_tokens, send, most)
     pool.vanilla = {i for i, each in enumerate(cells) if each.is_baseline}
     for setting, each in enumerate(cells):
         try:
             method = checked_method(each, family, asked.encoded)
-            pool.methods[setting] = finite.FiniteWatcher(method, len(family.layers))
+            pool.methods[setting] = integrity.FiniteWatcher(method, len(family.layers))
         except Exception as error:
             pool.drop(setting, error)
     pool.queue = [
@@ -118,19 +117,17 @@ def checked_method(cell: Cell, family: Family, encoded: Sequence[Encoded]) -> Me
     return method
 
 
-def _free_bytes(cell: Cell, limit: int | None) -> int | None:
-    """Bytes on the device that this process may still allocate; None: no limit. `limit` is that of
-    the process on the CPU."""
+def _rows_that_fit(cell: Cell, limit: int | None, family: DecoderFamily, asked: Asked) -> int:
+    """The number of rows whose caches fit in half of the bytes that this process may still
+    allocate; the other half is left for reading a prompt. `limit` is that of the process on the
+    CPU; None: no limit."""
     if cell.device["kind"] == "cuda":
-        return torch.cuda.mem_get_info()[0]
-    return None if limit is None else limit - linux.status_bytes("VmData")
-
-
-def _rows_that_fit(free: int | None, family: DecoderFamily, asked: Asked, new: int) -> int:
-    """The number of rows whose caches fit in half of the `free` bytes; the other half is left for
-    reading a prompt."""
-    if free is None:
+        free = torch.cuda.mem_get_info()[0]
+    elif limit is None:
         return sys.maxsize
+    else:
+        free = limit - linux.status_bytes("VmData")
+    new = asked.task.max_new_tokens
     later = max(sum(len(ids) + new for ids in texts) for texts in asked.later)
     read = (len(row.continuation) for row in asked.encoded if isinstance(row, Continued))
     longest = max(len(row.ids) for row in asked.encoded) + max(read, default=new) + later
@@ -152,7 +149,7 @@ class _Answering:
 
     def advance(self) -> None:
         """Raises NotFiniteError for logits of the next token that aren't finite."""
-        finite.check_logits(self.row.logits)
+        integrity.check_logits(self.row.logits)
         try:
             self.wanted = next(self.conversation)
         except StopIteration as end:
@@ -238,12 +235,12 @@ class Pool:
         later = [torch.tensor([each], device=self.device) for each in self.asked.later[text]]
         if isinstance(encoded, Continued):
             tokens = torch.tensor([encoded.continuation], device=self.device)
-            exact = likelihood.exactly(family, prompt, tokens)
+            exact = quality.exact_log_p(family, prompt, tokens)
         answering = []
         for setting, row in zip(settings, rows, strict=True):
             if isinstance(encoded, Continued):
                 is_vanilla = setting in self.vanilla
-                said = likelihood.reading(family, row, tokens, exact, is_vanilla=is_vanilla)
+                said = quality.read_text(family, row, tokens, exact, is_vanilla=is_vanilla)
             else:
                 said = family.conversation(row, later, self.max_new_tokens)
             answering.append(_Answering(setting, text, row, said))

@@ -15,7 +15,7 @@ from torch import Tensor
 from bench.execution import arms, worker
 from bench.host import torch_host
 from bench.measure import integrity, memory, outside
-from bench.measure.pair_shares import PairShare
+from bench.measure.paired_timing import PairShare
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.timed_call import Arm, Forward, Process
 from bench.measure.two_arms import TwoArms, plan_pairs, vanilla_failure, warm_up
@@ -33,8 +33,12 @@ ADAMW_OPTIONS = {"lr": 0.0, "weight_decay": 0.01, "beta2": 0.999, "eps": 1e-8}
 
 def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]:
     """Raw samples of both arms, in a further process only for its `share` of the pairs; with an
-    `arm` in the request, that arm's peak bytes."""
+    `arm` in the request, that arm's peak bytes; with a `length`, whether a step fits in memory at
+    this length."""
     cell = Cell.from_json(request["cell"])
+    if "length" in request:
+        check_fits(cell, request["length"], report)
+        return {}
     arm, device = request.get("arm"), cell.device["kind"]
     if arm:
         worker.return_freed_memory()
@@ -134,19 +138,25 @@ def peak(family: Family, batch: Batch, device: str) -> int | None:
     return memory.peak(cold_step)[1] if memory.can_reset() else None
 
 
-def second_step(family: Family, batch: Batch) -> None:
-    """A step with the gradients and the optimizer's state of an earlier one, which is run on the
-    first tokens only."""
+def check_fits(cell: Cell, length: int, report: worker.Report) -> None:
+    """Run a step on random tokens with the gradients and optimizer state of an earlier one, which
+    is run on the first tokens only: an error if memory runs out."""
+    arms.prepare(cell, costs=True)
+    family = start(cell)
+    batch = rows(cell, family)[0]
+    report("probe")
+    inputs = memory.random_inputs(cell, family, len(batch.ids), length)
+    batch = _with_inputs(family, batch, *inputs)
     optimizer = adamw(family.model, ADAMW_OPTIONS)
     step(family, optimizer, _first_tokens(family, batch))
     step(family, optimizer, batch)
 
 
 def _first_tokens(family: Family, batch: Batch) -> Batch:
-    return with_inputs(family, batch, *memory.first_tokens(batch.ids, batch.sequence))
+    return _with_inputs(family, batch, *memory.first_tokens(batch.ids, batch.sequence))
 
 
-def with_inputs(family: Family, batch: Batch, ids: Tensor, sequence: SequenceInfo) -> Batch:
+def _with_inputs(family: Family, batch: Batch, ids: Tensor, sequence: SequenceInfo) -> Batch:
     """Other inputs, with targets that are valid for them: the true span or choice may lie
     elsewhere."""
     target = batch.target[:, :8]

@@ -21,12 +21,11 @@ from bench.errors import RunError
 from bench.execution import arms, worker
 from bench.measure import diagnostics
 from bench.measure.forced_answer import DecodingArm, ForcedAnswers, copied
-from bench.measure.gpu_call import check_streams
 from bench.measure.memory import COUNTED_STEPS, CacheCount
 from bench.measure.paired_timing import PairSamples, timing_loop
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.shared_prefill import checked_methods, drop
-from bench.measure.timed_call import Arm, Process, Sample
+from bench.measure.timed_call import Arm, Process, Sample, check_streams
 from bench.measure.two_arms import kernel_of
 from bench.models.batched_rows import Row
 from bench.models.decoder import DecoderFamily

@@ -14,8 +14,14 @@ from typing import Any, Generic, TypeVar
 from bench.execution import worker
 from bench.host import linux
 from bench.measure import outside
-from bench.measure.pair_shares import PairCost, PairShare, plan_shares
-from bench.measure.paired_timing import AA_EVERY, sample_alone, sample_pairs
+from bench.measure.paired_timing import (
+    AA_EVERY,
+    PairCost,
+    PairShare,
+    plan_shares,
+    sample_alone,
+    sample_pairs,
+)
 from bench.measure.perturbed_inputs import Input
 from bench.measure.timed_call import Arm
 from bench.request.cell import Cell

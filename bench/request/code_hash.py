@@ -24,8 +24,6 @@ NATIVE = (".cpp", ".cu", ".h", ".hpp", ".cuh")
 SKIPPED_FIELDS = ("ctx", "kind", "type_comment", "type_ignores")
 TREES = 16
 """Number of cached syntax trees: those of a method, its bases and a task are read several times."""
-BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
-"""Fields of a statement that hold other statements."""
 COMMENT_OR_LITERAL = re.compile(
     r"""//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])')""", re.DOTALL
 )
@@ -210,7 +208,7 @@ def _defined(node: ast.AST) -> Iterator[str]:
 
 def _imports(tree: ast.Module, package: str) -> Iterator[_Import]:
     """The imports of a module; relative ones begin in `package`."""
-    for node in _statements_within(tree):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (_Import(alias.name, "", alias.asname or "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module != "__future__":
@@ -219,14 +217,6 @@ def _imports(tree: ast.Module, package: str) -> Iterator[_Import]:
             origin = ".".join(filter(None, [base, node.module]))
             for alias in node.names:
                 yield _Import(origin, alias.name, alias.asname or alias.name)
-
-
-def _statements_within(node: ast.AST) -> Iterator[ast.AST]:
-    """All statements below a node. Expressions hold none, so most nodes aren't visited."""
-    for name in BLOCKS:
-        for child in getattr(node, name, ()):
-            yield child
-            yield from _statements_within(child)
 
 
 def _add_tokens(value: Any, add: Callable[[str], None]) -> None:

@@ -264,7 +264,7 @@ def json_sha256(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-# The training of weights and the scores of embedded ones, from the files in their folder.
+# The training of weights, from the files in their folder.
 
 RANDOM = "random weights"
 HOUR_NS = 3600 * 10**9

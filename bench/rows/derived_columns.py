@@ -20,6 +20,7 @@ from bench.rows.derived_comparisons import of_answer, of_few_tokens, to_engine, 
 from bench.rows.engine import kv_agrees, kv_ratio_16bit, kv_read_agrees
 from bench.rows.predictions import Predictions, documents
 from bench.rows.quality_verdicts import quality_verdict
+from bench.rows.store import PREDICTIONS
 from bench.statistics import scores
 from bench.status import Status
 from tasks.base import Data, DataError, Task
@@ -68,6 +69,7 @@ def derive(row: Mapping[str, Any], cell: Cell, results: Path) -> Row:
         if value is not None or name not in columns:  # a stage may have given a reason
             columns[name] = value  # type: ignore[literal-required]
     columns["mem_agree"] = mem_agree(columns)
+    columns |= memory_ratios(columns)
     columns["kv_ratio_16bit"] = kv_ratio_16bit(columns)
     columns |= whole_peaks(columns)
     return columns
@@ -171,7 +173,7 @@ def quality(cell: Cell, results: Path, keys: Sequence[str]) -> Row:
     comparison, of vanilla's on the same rows."""
     task, loaded = cell.build_task(), cell.rows()
     rows = loaded.rows
-    arms = [Predictions(results / "predictions", key) for key in keys]
+    arms = [Predictions(results / PREDICTIONS, key) for key in keys]
     (each, own), *base = (_scored(cell, task, rows, predictions) for predictions in arms)
     columns: Row = {
         "metric": task.metric,
@@ -181,7 +183,7 @@ def quality(cell: Cell, results: Path, keys: Sequence[str]) -> Row:
         "n_samples_official": cell.task.get("n", {}).get(cell.data["split"]),
         "n_scored": len(rows),
         "n_failed": 0,
-        "predictions_path": str(Path("predictions") / keys[0]),
+        "predictions_path": str(Path(PREDICTIONS) / keys[0]),
     }
     columns |= own | chance_columns(cell, task, rows, own["ci_lo"])
     for base_each, theirs in base:
@@ -256,6 +258,21 @@ def mem_agree(columns: Mapping[str, Any]) -> bool | None:
         checks.append(near and (theory is None or max(peaks) <= 2 * theory + AGREE_SLACK_BYTES))
     known = [agree for agree in checks if agree is not None]
     return all(known) if known else None
+
+
+def memory_ratios(columns: Mapping[str, Any]) -> Row:
+    """The ratios of memory, method / vanilla; None where either is unknown."""
+    on_gpu = columns.get("gpu_alloc_delta_bytes") is not None
+    found: dict[str, Any] = {}
+    for ratio, name in (
+        ("mem_ratio", "gpu_alloc_delta_bytes" if on_gpu else "rss_peak_delta_bytes"),
+        ("kv_held_ratio", "kv_bytes_held"),
+        ("kv_read_ratio", "kv_bytes_read_per_token"),
+        ("train_mem_ratio", "train_peak_bytes"),
+    ):
+        own, base = columns.get(name), columns.get(f"base_{name}")
+        found[ratio] = own / base if own is not None and base else None
+    return cast(Row, found)
 
 
 def whole_peaks(columns: Row) -> Row:

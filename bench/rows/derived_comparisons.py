@@ -8,10 +8,7 @@ from typing import Any
 from bench.request.schema import VERDICT_TOKENS
 from bench.rows.columns import FUSED_KERNEL, WIDENED_TO_ALONE
 from bench.rows.comparison import Comparison
-from bench.statistics import between_processes
 from bench.statistics import paired as stats
-from bench.statistics.between_processes import ratio_of_rounds, widened
-from bench.statistics.paired import ASSUMED_SD_PCT
 from bench.status import Verdict
 
 SLOWED = 1.05
@@ -36,7 +33,7 @@ def to_vanilla(raw: Comparison, seed: int) -> Comparison:
     overruled = outside.get("note") and stats.verdict(shared.ratio, noise) != verdict
     ci_method = f"t over {shared.processes} processes"
     if shared.processes == 1:
-        ci_method = f"one process, and {ASSUMED_SD_PCT:g} % between processes"
+        ci_method = f"one process, and {stats.ASSUMED_SD_PCT:g} % between processes"
     if alone is not None and ratio.ratio * alone in (ratio.ci_lo, ratio.ci_hi):
         ci_method = f"{ci_method}; {WIDENED_TO_ALONE}"
     return replace(
@@ -132,15 +129,15 @@ def _alone(raw: Comparison) -> float | None:
     return float(raw.solo_median_ns / stats.summary(first).median_ns)
 
 
-def _ratio(raw: Comparison, alone: float | None, seed: int) -> between_processes.ProcessRatio:
+def _ratio(raw: Comparison, alone: float | None, seed: int) -> stats.ProcessRatio:
     """The ratio of pairs; its interval includes the ratio with the method's `alone` time."""
-    found = between_processes.paired_ratio(
+    found = stats.ratio_over_processes(
         raw.samples_ns or [], raw.base_samples_ns or [], raw.pair_process, seed
     )
     if alone is None:
         return found
     ratio = found.ratio
-    return found._replace(ratio=widened(ratio, ratio.ratio * alone))
+    return found._replace(ratio=stats.widened(ratio, ratio.ratio * alone))
 
 
 # The comparison with calls timed by the supervisor's clock: vanilla may be slower next to the
@@ -159,9 +156,9 @@ def witnessed(raw: Comparison, ratio: stats.Ratio) -> tuple[stats.Ratio, dict[st
     base_inside, mine_inside = (raw.base_samples_ns or (), inside), (raw.samples_ns or (), inside)
     base = (raw.base_outside_samples_ns or (), raw.outside_process)
     mine = (raw.outside_samples_ns or (), raw.outside_process)
-    slowed = ratio_of_rounds([base_inside], [base])
-    without = ratio_of_rounds([mine], [base])
-    larger = ratio_of_rounds([mine, base_inside], [base, mine_inside])
+    slowed = stats.ratio_of_rounds([base_inside], [base])
+    without = stats.ratio_of_rounds([mine], [base])
+    larger = stats.ratio_of_rounds([mine, base_inside], [base, mine_inside])
     found: dict[str, Any] = {"base_outside_ns": stats.summary(base[0]).median_ns}
     for name, one in (("base_inside_outside_ratio", slowed), ("outside_ratio", without)):
         found |= {name: one.ratio, f"{name}_ci_lo": one.ci_lo, f"{name}_ci_hi": one.ci_hi}
@@ -172,5 +169,5 @@ def witnessed(raw: Comparison, ratio: stats.Ratio) -> tuple[stats.Ratio, dict[st
             note = f"vanilla was slowed next to the method, ×{slowed.ratio:.2f}"
         ratio = stats.ratio_of_ratios(larger.inverse, ratio)
     elif larger.ratio > SLOWED:
-        ratio = widened(ratio, without.ci_hi)
+        ratio = stats.widened(ratio, without.ci_hi)
     return ratio, found | {"note": note}

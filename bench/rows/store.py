@@ -8,24 +8,28 @@ changed. Rows come in the order of their shards' names, which begin with the tim
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.rows import retired
+from bench.errors import RequestError
+from bench.request import plugins
 from bench.rows.columns import COLUMNS, Row, arrow_schema
 from bench.rows.shards import (
     Problem,
     ShardError,
     StoreError,
     checked_row,
+    checked_value,
     column_named,
     may_hold,
     read_shard,
     write_shard,
 )
+from bench.status import Status
 
 LIGHT = [name for name, column in COLUMNS.items() if not column.type.startswith("list")]
 PREDICTIONS = "predictions"
@@ -49,12 +53,12 @@ class Store:
 
     Reading never fails for one bad file: it is skipped and named in `warnings`, which belongs to
     the last read. Each read sees rows that other processes have appended. Rows that no longer
-    count have the status that `bench.rows.retired` gives them, unless rows are read `as_stored`.
+    count have the status that `retired_rules` gives them, unless rows are read `as_stored`.
     """
 
     def __init__(self, folder: str | Path, as_stored: bool = False) -> None:
         self.folder = Path(folder)
-        self._rules = () if as_stored else retired.rules()
+        self._rules = () if as_stored else retired_rules()
         self.problems: list[Problem] = []
         self._places: dict[str, list[_Place]] = {}
         self._indexed: set[Path] = set()
@@ -106,7 +110,7 @@ class Store:
         for place in sorted(self._places.get(cell_key, ()), reverse=True):
             try:
                 table = read_shard(place.path, LIGHT, place.row)
-                row: Row = retired.marked(table, self._rules).to_pylist()[0]
+                row: Row = marked(table, self._rules).to_pylist()[0]
                 return row
             except ShardError as error:
                 self.problems.append(error.problem)
@@ -129,11 +133,11 @@ class Store:
 
     def _read(self, paths: Iterable[Path], names: list[str]) -> Iterator[tuple[Path, Any]]:
         self.problems = []
-        also = [name for rule in self._rules for name in (*retired.SET, *rule.where)]
+        also = [name for rule in self._rules for name in (*RETIRED_COLUMNS, *rule.where)]
         read = list(dict.fromkeys([*names, *also]))
         for path in paths:
             try:
-                yield path, retired.marked(read_shard(path, read), self._rules).select(names)
+                yield path, marked(read_shard(path, read), self._rules).select(names)
             except ShardError as error:
                 self.problems.append(error.problem)
 
@@ -246,3 +250,61 @@ def check(folder: str | Path, repair: bool = False) -> list[Problem]:
         except OSError as error:
             raise StoreError(f"cannot repair {path}: {error.strerror}") from error
     return [*problems, *duplicates]
+
+
+# Rows that no longer count. `retired.yaml` in a folder of configuration lists them with the reason,
+# by their ids or by the versions in their columns:
+#
+#     retired:
+#       - where: {method: vcc, method_version: "0123456789ab"}
+#         reason: the blocks of a padded batch were shifted by one token; repaired in 0.2.0
+#
+# A store reads such a row with the status `retired` and the reason as its `status_detail`: every
+# view marks it, none ranks it, and its cell may be run again. The files of rows are not changed.
+
+RETIRED_COLUMNS = ("status", "status_detail")
+"""The columns that are replaced when a row that no longer counts is read."""
+
+
+class RetiredRule(NamedTuple):
+    """`where`: column → the values of the rows that don't count."""
+
+    where: Mapping[str, list[Any]]
+    reason: str
+
+
+@functools.cache
+def retired_rules() -> tuple[RetiredRule, ...]:
+    """Rules of the project and of plugins. Raises RequestError for a file that can't be read."""
+    found = []
+    for folder in plugins.conf_dirs():
+        path = folder / "retired.yaml"
+        entries = plugins.read(path)["retired"] if path.is_file() else ()
+        for number, entry in enumerate(entries, 1):
+            try:
+                where = {
+                    name: [checked_value(column_named(name), v)
+                           for v in (values if isinstance(values, list) else [values])]
+                    for name, values in entry["where"].items()
+                }  # fmt: skip
+                found.append(RetiredRule(where, str(entry["reason"])))
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise RequestError(f"{path}: entry {number} of retired: {error}") from error
+    return tuple(found)
+
+
+def marked(table: Any, rules: Iterable[RetiredRule]) -> Any:
+    """A table with RETIRED_COLUMNS and the columns of the rules, in which rows that no longer count
+    have the status `retired`, with the reason as its detail."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for rule in rules:
+        fits = [
+            pc.is_in(table[name], value_set=pa.array(values, table.schema.field(name).type))
+            for name, values in rule.where.items()
+        ]
+        for name, text in zip(RETIRED_COLUMNS, (str(Status.RETIRED), rule.reason), strict=True):
+            values = pc.if_else(functools.reduce(pc.and_, fits), text, table[name])
+            table = table.set_column(table.column_names.index(name), name, values)
+    return table

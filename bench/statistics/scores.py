@@ -14,8 +14,7 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bench.statistics.between_processes import student_t_quantile
-from bench.statistics.paired import SCALE
+from bench.statistics.paired import SCALE, student_t_quantile
 
 Floats = NDArray[np.float64]
 Documents = Sequence[Hashable]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError
-from bench.execution import loaded, shared_prefill, stages
+from bench.execution import cell_group, loaded, stages
 from bench.execution.runner import FINISHED
 from bench.request import parameters, plugins, weights
 from bench.request.cell import Cell, load_rows, task_of
@@ -56,7 +56,7 @@ class Planned:
     """One cell of a sweep. `overrides` distinguish it from the others, `reason` is why it is
     refused, unsupported or failed; `seconds` and `bytes` are estimates, `row_id` its existing row.
 
-    Cells of one `group` answer together (`bench.execution.shared_prefill`), within the time of the
+    Cells of one `group` answer together (`bench.execution.cell_group`), within the time of the
     first one; alone, a cell would take `alone_s`.
     """
 
@@ -324,7 +324,7 @@ def _grouped(cells: list[Planned], estimates: Estimates) -> list[Planned]:
     for i, planned in enumerate(cells):
         if planned.runs and planned.cell:
             place[i] = first.setdefault(loaded.inputs_key(planned.cell), i), i
-            if key := shared_prefill.key(planned.cell):
+            if key := cell_group.key(planned.cell):
                 found.setdefault(key, []).append(i)
     for number, members in enumerate(each for each in found.values() if len(each) > 1):
         together = [cell for i in members if (cell := cells[i].cell)]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError
-from bench.execution import runner, shared_prefill
+from bench.execution import cell_group, runner
 from bench.host import host
 from bench.host.job import JobPreempted, Origin
 from bench.request.cell import Cell
@@ -334,7 +334,7 @@ def _run(
         cell = Cell.of(request)
         if others:
             more = (replace(cell, method=o.method, code_sha256=o.code_sha256) for o in others)
-            timed |= shared_prefill.answer([cell, *more], results, request["deadline_s"], progress)
+            timed |= cell_group.measure([cell, *more], results, request["deadline_s"], progress)
         how = {name: request[name] for name in REQUESTED} | {"timed": timed.pop(cell.key, None)}
         row = runner.run(cell, results, progress=progress, origin=origin, **how)
     except RequestError as error:

@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from bench.execution import shared_prefill, supervisor
+from bench.execution import cell_group, supervisor
 from bench.sweep.estimate import StageEstimate
 from bench.sweep.log import Note, has_ended
 from bench.terminal.console import Console
@@ -176,7 +176,7 @@ class SweepProgress:
             if note["state"] == "running":
                 estimate, elapsed = slowdown * self.seconds[i], time.time() - note["since"]
                 stage, done, total = note.get("stage") or ("starts", 0, 0)
-                if stage == shared_prefill.STAGE and done:
+                if stage == cell_group.STAGE and done:
                     left += elapsed * (total - done) / done - estimate
                 else:  # a cell that exceeds its estimate is expected to end soon
                     left -= min(elapsed, 0.9 * estimate)

@@ -270,9 +270,7 @@ def load_for_training(cell: Cell, method: Mapping[str, Any]) -> Family:
     RequestError, or Unsupported with the method's reason."""
     model = cell.model
     start = find_checkpoint(model["original_path"], model.get("revision"))
-    family = arms.load_from(
-        start, cell, plugins.build(dict(method)), model.get("config"), "float32", training=True
-    )
+    family = arms.load(cell, plugins.build(dict(method)), training=True, start=start)
     if cell.recipe and cell.recipe["recompute"]:
         family.method = CheckpointedMethod(family.method)
     return family

@@ -266,8 +266,8 @@ LEADER = {"arrowstyle": "-", "color": looks.GREY, "linewidth": 0.4, "shrinkA": 0
 
 def marks(color: str, marker: str, kind: str = "filled") -> dict[str, Any]:
     """matplotlib's arguments for a mark; `kind` is filled, pale, hollow, or another mark."""
-    pale = [1 - (1 - part) * 0.35 for part in to_rgb(color)]
-    face = {"filled": color, "pale": to_hex(pale)}.get(kind, "white")
+    red, green, blue = (1 - (1 - part) * 0.35 for part in to_rgb(color))
+    face = {"filled": color, "pale": to_hex((red, green, blue))}.get(kind, "white")
     if kind not in ("filled", "pale", "hollow"):
         marker = kind
     found = {

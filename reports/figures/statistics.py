@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bench.statistics.between_processes import student_t_quantile
+from bench.statistics.paired import student_t_quantile
 
 Standing = Literal["front", "open", "dominated"]
 

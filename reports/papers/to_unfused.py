@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from bench.rows.comparison import Comparison, Name
 from bench.statistics import paired
-from bench.statistics.between_processes import student_t_quantile
 from reports.intervals import Measured
 from reports.papers.verdicts import REPEATABILITY
 from reports.rows import Row
@@ -114,7 +113,7 @@ def _attention_share(row: Row) -> tuple[float, float | None] | None:
     n = len(logs)
     if n < 3:
         return statistics.mean(logs), None
-    reach = student_t_quantile(n - 1) * statistics.stdev(logs) / math.sqrt(n)
+    reach = paired.student_t_quantile(n - 1) * statistics.stdev(logs) / math.sqrt(n)
     return statistics.mean(logs), reach
 
 

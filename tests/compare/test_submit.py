@@ -10,7 +10,7 @@ from bench.cli.main import main
 from bench.compare import verify
 from bench.errors import RequestError
 from bench.execution import runner
-from bench.rows import retired
+from bench.rows import store
 from bench.rows.store import Store
 from tests import made
 from tests.compare.conftest import rewrite
@@ -291,6 +291,6 @@ def test_a_sample_is_measured_again(capsys, folder, measured_here):
 
 
 def test_a_retired_row_is_refused(capsys, folder, monkeypatch):
-    rule = retired.Rule({"row_id": ["a" * 32]}, "its blocks were shifted")
-    monkeypatch.setattr(retired, "rules", lambda: (rule,))
+    rule = store.RetiredRule({"row_id": ["a" * 32]}, "its blocks were shifted")
+    monkeypatch.setattr(store, "retired_rules", lambda: (rule,))
     assert refused(capsys, folder, "is retired: its blocks were shifted")

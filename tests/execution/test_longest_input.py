@@ -69,5 +69,6 @@ def test_a_forward_or_a_training_step_is_tried_on_as_many_tokens(tiny_t5, model,
     words = [f"model={tiny_t5}"] if model == "tiny" else [f"model={model}", "task=lra_text_easy"]
     words += ["length=192", "threads=1", "probe=max_length", f"measure={measure}"]
     cell = bench.compose(*words)
-    outcome = cell_run.CellRun(cell, Path(), 120.0).child("measure.max_length", length=250)
-    assert outcome.result == {"fits": 250}, outcome.detail
+    stage = "measure.training_step" if measure == "training" else "measure.memory"
+    outcome = cell_run.CellRun(cell, Path(), 120.0).child(stage, length=250)
+    assert outcome.status == Status.OK, outcome.detail

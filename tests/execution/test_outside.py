@@ -16,8 +16,7 @@ from bench.execution import outside
 from bench.execution.supervisor import Limits, Outcome
 from bench.rows.comparison import Comparison
 from bench.rows.derived_comparisons import to_vanilla, witnessed
-from bench.statistics.between_processes import ratio_of_rounds
-from bench.statistics.paired import Ratio
+from bench.statistics.paired import Ratio, ratio_of_rounds
 from bench.status import Status, Verdict
 
 

@@ -12,7 +12,7 @@ import pytest
 import bench
 from bench.execution import cell_run, kept_blocks, stages
 from bench.execution.supervisor import Outcome
-from bench.measure.pair_shares import PairCost, plan_shares
+from bench.measure.paired_timing import PairCost, plan_shares
 from bench.request.schema import MEASURES
 from bench.rows.columns import WIDENED_TO_ALONE
 from bench.rows.comparison import Comparison

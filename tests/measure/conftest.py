@@ -1,17 +1,17 @@
 import pytest
 
-from bench.measure import outside, side_effects
+from bench.measure import integrity, outside
 
 
 @pytest.fixture(autouse=True)
 def no_failed_check_of_another_test(monkeypatch):
     """A process remembers its failed checks, and tests share one process."""
-    monkeypatch.setattr(side_effects, "_failures", [])
+    monkeypatch.setattr(integrity, "_failures", [])
 
 
 @pytest.fixture
 def alone(monkeypatch):
     """Tests that run side by side have threads and processes, and no supervisor."""
-    monkeypatch.setattr(side_effects, "check_python_threads", lambda: None)
-    monkeypatch.setattr(side_effects, "check_processes", lambda: None)
+    monkeypatch.setattr(integrity, "check_python_threads", lambda: None)
+    monkeypatch.setattr(integrity, "check_processes", lambda: None)
     monkeypatch.setattr(outside, "time_here", lambda *given: None)

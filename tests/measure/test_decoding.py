@@ -11,10 +11,9 @@ import torch
 
 from bench.measure import decoding, memory
 from bench.measure.forced_answer import DecodingArm, ForcedAnswers, copied, forced, greedy
-from bench.measure.pair_shares import PairShare
-from bench.measure.paired_timing import sample_pairs
+from bench.measure.integrity import IntegrityError
+from bench.measure.paired_timing import PairShare, sample_pairs
 from bench.measure.perturbed_inputs import PerturbedInputs
-from bench.measure.side_effects import IntegrityError
 from bench.measure.timed_call import Process
 from bench.measure.two_arms import twin_arm
 from bench.models.bart import BartFamily

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import bench
-from bench.measure import finite, integrity
+from bench.measure import integrity
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.models.bert import BertFamily
 from bench.models.decoder import DecoderFamily
@@ -32,7 +32,7 @@ class Walks(Method):
 
 
 def encode(family, sequence=None):
-    with torch.inference_mode(), finite.watched(family):
+    with torch.inference_mode(), integrity.watched(family):
         family.encode(IDS, sequence or SequenceInfo())
 
 
@@ -41,7 +41,7 @@ def test_a_watched_cache_is_freed_with_its_last_reference():
     objects and not their bytes."""
     gc.disable()
     try:
-        cache = weakref.ref(finite.FiniteWatcher(KNorm(), 1).kv_cache(workload()))
+        cache = weakref.ref(integrity.FiniteWatcher(KNorm(), 1).kv_cache(workload()))
         assert cache() is None
     finally:
         gc.enable()
@@ -51,28 +51,31 @@ def test_a_watched_cache_is_freed_with_its_last_reference():
 def test_the_layer_whose_attention_gives_nan_is_named(family):
     model = family.tiny(NotANumber())
     n = len(model.layers)
-    with pytest.raises(finite.NotFiniteError) as raised:
+    with pytest.raises(integrity.NotFiniteError) as raised:
         encode(model)
     assert str(raised.value) == f"method NotANumber gave NaN in the attention of layer 2 of {n}"
     assert model.method == NotANumber(), "the method is itself again"
 
 
 def test_a_walk_that_gives_infinity_is_named():
-    with pytest.raises(finite.NotFiniteError, match=r"Walks gave (NaN|infinity) in its walk"):
+    with pytest.raises(integrity.NotFiniteError, match=r"Walks gave (NaN|infinity) in its walk"):
         encode(BertFamily.tiny(Walks()))
 
 
 def test_weights_of_the_model_are_not_the_methods_fault():
     family = T5Family.tiny(Vanilla())
     family.model.encoder.block[0].layer[0].SelfAttention.q.weight.data[0] = torch.nan
-    with pytest.raises(finite.NotFiniteError, match="the model gave method Vanilla NaN in the att"):
+    with pytest.raises(integrity.NotFiniteError, match="the model gave method Vanilla NaN in the"):
         encode(family)
 
 
 def test_a_decoder_that_gives_nan_is_named():
     family = T5Family.tiny(Vanilla())
     family.model.decoder.block[0].layer[0].SelfAttention.v.weight.data[0] = torch.nan
-    with finite.watched(family), pytest.raises(finite.NotFiniteError, match="NaN as logits of"):
+    with (
+        integrity.watched(family),
+        pytest.raises(integrity.NotFiniteError, match="NaN as logits of"),
+    ):
         family.generate_ids(IDS, SequenceInfo(), 2)
     family.generate_ids(IDS, SequenceInfo(), 2)  # no longer watched
 
@@ -83,7 +86,7 @@ def test_a_watched_cache_is_still_read_again():
     for method in (KVzip(budget=12, chunk=16, sinks=2), Vanilla()):
         family = DecoderFamily.tiny(method)
         plain = family.prefill(IDS, SequenceInfo()).step(IDS[:, :1])
-        with finite.watched(family):
+        with integrity.watched(family):
             watched = family.prefill(IDS, SequenceInfo()).step(IDS[:, :1])
         assert torch.equal(plain, watched)
         answers.append(watched)
@@ -93,20 +96,20 @@ def test_a_watched_cache_is_still_read_again():
 def test_what_padding_holds_does_not_count():
     x, valid = torch.ones(1, 4, 2), torch.tensor([[True, True, True, False]])
     x[:, 3] = torch.nan
-    assert finite.not_finite(x, valid) is None
-    assert finite.not_finite(x, ~valid) == finite.not_finite(x) == "NaN"
+    assert integrity.not_finite(x, valid) is None
+    assert integrity.not_finite(x, ~valid) == integrity.not_finite(x) == "NaN"
 
 
 def test_large_finite_numbers_are_finite():
     x = torch.full((1, 2), torch.finfo(torch.float32).max)
-    assert finite.not_finite(x) is None
-    assert finite.not_finite(x * 2) == "infinity"
-    assert finite.not_finite(torch.full((1, 9), 60000, dtype=torch.float16)) is None
+    assert integrity.not_finite(x) is None
+    assert integrity.not_finite(x * 2) == "infinity"
+    assert integrity.not_finite(torch.full((1, 9), 60000, dtype=torch.float16)) is None
 
 
 def test_it_is_checked_before_anything_is_timed():
     family = BertFamily.tiny(NotANumber())
-    with torch.inference_mode(), pytest.raises(finite.NotFiniteError, match="layer 2 of"):
+    with torch.inference_mode(), pytest.raises(integrity.NotFiniteError, match="layer 2 of"):
         integrity.check_method(family, PerturbedInputs([(IDS, SequenceInfo())]))
 
 

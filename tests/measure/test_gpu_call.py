@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from bench.host import gpu
-from bench.measure import gpu_call, integrity, memory
-from bench.measure.gpu_call import GpuTimer
+from bench.measure import integrity, memory, timed_call
+from bench.measure.integrity import IntegrityError
 from bench.measure.perturbed_inputs import PerturbedInputs
-from bench.measure.side_effects import IntegrityError
-from bench.measure.timed_call import Arm, Process
+from bench.measure.timed_call import Arm, GpuTimer, Process
 from bench.models.bert import BertFamily
 from methods.base import SequenceInfo
 from methods.vanilla import Vanilla
@@ -50,7 +49,7 @@ def cuda(monkeypatch):
     stand_in("max_memory_reserved", 2048)
     stand_in("current_stream", "default")
     stand_in("set_stream")
-    monkeypatch.setattr(gpu_call, "flush_buffer", lambda: Buffer(calls))
+    monkeypatch.setattr(timed_call, "flush_buffer", lambda: Buffer(calls))
     monkeypatch.setattr(torch, "Event", Event)
     return calls
 
@@ -87,7 +86,7 @@ def test_on_a_gpu_events_are_timed_and_the_wall_time_is_kept(cuda, process):
         times = [arm(i) for i in range(4)]
     assert all(0 < t <= wall for t, wall in zip(times, arm.wall, strict=True))
     assert arm.walls(2) == [sum(arm.wall[:2]) // 2, sum(arm.wall[2:]) // 2]
-    gpu_call.check_streams(arm.left, min(times))
+    timed_call.check_streams(arm.left, min(times))
 
 
 def test_on_a_gpu_the_cache_is_cleared_before_each_call_and_outside_its_time(
@@ -126,7 +125,7 @@ def test_work_on_another_stream_is_an_error(cuda, process, monkeypatch):
     monkeypatch.setattr(integrity, "check_attention_ran", lambda *_: None)
     times = [arm(i) for i in range(3)]
     with pytest.raises(IntegrityError, match=r"works on another CUDA stream: 2\d\.\d ms after"):
-        gpu_call.check_streams(arm.left, max(times))
+        timed_call.check_streams(arm.left, max(times))
 
 
 def test_another_current_stream_is_an_error(cuda, process, monkeypatch):
@@ -143,7 +142,7 @@ def test_twice_the_cache_is_overwritten(cache, flushed, monkeypatch):
     facts = SimpleNamespace(L2_cache_size=cache)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda: facts)
     monkeypatch.setattr(torch, "empty", lambda size, **_: SimpleNamespace(nbytes=size))
-    assert gpu_call.flush_buffer().nbytes == flushed
+    assert timed_call.flush_buffer().nbytes == flushed
 
 
 def test_gpu_memory_is_reset_after_workspaces_are_allocated(cuda):

@@ -8,11 +8,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.measure import diagnostics, paired_timing, side_effects
-from bench.measure.pair_shares import PairShare
-from bench.measure.paired_timing import PairSamples
+from bench.measure import diagnostics, integrity, paired_timing
+from bench.measure.integrity import IntegrityError
+from bench.measure.paired_timing import PairSamples, PairShare
 from bench.measure.perturbed_inputs import PerturbedInputs
-from bench.measure.side_effects import IntegrityError
 from bench.measure.timed_call import Arm, Process, Sample
 from bench.models.bert import BertFamily
 from methods.base import SequenceInfo
@@ -55,10 +54,10 @@ def test_what_a_method_changes_of_torchs_state_is_put_back_and_noted():
     process.restore()
     process.restore()
     modes = "torch's function or dispatch modes"
-    assert side_effects.STATE[modes][0]() == process.state[modes]
+    assert integrity.STATE[modes][0]() == process.state[modes]
     assert torch.get_default_dtype() == torch.float32
     assert torch.get_num_threads() == threads
-    assert not side_effects.STATE["flushing of denormals"][0]()
+    assert not integrity.STATE["flushing of denormals"][0]()
     changed = ("torch's threads", "the default dtype", "flushing of denormals", modes)
     assert process.notes == [f"the method changes global state: {name}" for name in changed]
 
@@ -94,11 +93,11 @@ def test_a_thread_or_a_process_that_is_left_behind_is_an_error():
         thread = threading.Thread(target=finished.wait)
         thread.start()
         with pytest.raises(IntegrityError, match="works on another thread"):
-            side_effects.check_python_threads()
+            integrity.check_python_threads()
     finally:
         finished.set()
         thread.join()
     with subprocess.Popen(["sleep", "60"]) as child:
         with pytest.raises(IntegrityError, match="works in another process"):
-            side_effects.check_processes()
+            integrity.check_processes()
         child.kill()

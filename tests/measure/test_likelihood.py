@@ -8,7 +8,7 @@ import torch
 
 import bench
 from bench.compare import matching
-from bench.measure import likelihood
+from bench.measure import quality
 from bench.models.decoder import DecoderFamily
 from bench.request import plugins
 from bench.request.cell import Cell
@@ -41,7 +41,7 @@ def measured(method, ids, sequence=None, is_vanilla=False):
     family = DecoderFamily.tiny(method)
     prompts = ids[:, :-AFTER], sequence or SequenceInfo()
     with torch.inference_mode():
-        found = likelihood.predictions(family, prompts, ids[:, -AFTER:], is_vanilla)
+        found = quality.likelihoods(family, prompts, ids[:, -AFTER:], is_vanilla)
     assert family.method is method
     return [json.loads(text) for text in found]
 

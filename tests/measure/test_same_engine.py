@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bench.measure.pair_shares import PairShare
+from bench.measure.paired_timing import PairShare
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.timed_call import Arm
 from bench.measure.two_arms import TwoArms, twin_arm

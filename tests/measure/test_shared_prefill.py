@@ -8,7 +8,7 @@ import torch
 
 import bench
 from bench.execution import arms
-from bench.measure import likelihood
+from bench.measure import quality
 from bench.measure.quality import Asked
 from bench.measure.shared_prefill import Pool
 from bench.models.wrappers import Wrapped
@@ -110,7 +110,7 @@ def test_a_continuation_has_the_likelihood_that_it_has_alone():
         tokens = torch.tensor([encoded.continuation])
         together.family.method = several[setting]
         with torch.inference_mode():
-            (alone,) = likelihood.predictions(together.family, prompt, tokens, setting == 0)
+            (alone,) = quality.likelihoods(together.family, prompt, tokens, setting == 0)
         assert setting or said == alone
         for name, values in json.loads(alone).items():
             assert json.loads(said)[name] == pytest.approx(values, abs=1e-3)

@@ -6,10 +6,9 @@ import torch
 import bench
 from bench.cli.main import dispatch
 from bench.errors import RequestError
-from bench.execution import arms, worker
-from bench.execution import turns as execution_turns
+from bench.execution import arms, cell_group, worker
 from bench.execution.supervisor import Outcome
-from bench.measure import memory, side_effects, turns
+from bench.measure import integrity, memory, turns
 from bench.rows.comparison import pooled
 from bench.rows.store import Store
 from bench.status import Status
@@ -31,8 +30,8 @@ def measured(some):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arms, "prepare", lambda cell, timed: None)
         patch.setattr(worker, "keep_freed_memory", lambda: None)
-        patch.setattr(side_effects, "check_python_threads", lambda: None)
-        patch.setattr(side_effects, "check_processes", lambda: None)
+        patch.setattr(integrity, "check_python_threads", lambda: None)
+        patch.setattr(integrity, "check_processes", lambda: None)
         return turns.measure(request, lambda *_: None)
 
 
@@ -121,7 +120,7 @@ def test_halves_are_timed_where_memory_runs_out():
             status = Status.OOM_HOST if len(cells) > 2 else Status.OK
             return Outcome(status, "tokens", result=MEASURED)
 
-    outcome, found = execution_turns.time(Run(), some)
+    outcome, found = cell_group.time_in_turns(Run(), some)
     assert asked == [3, *[2] * 4, *[1] * 4] and outcome.status == Status.OK and found == {}
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bench.measure import integrity, side_effects
+from bench.measure import integrity
 from bench.measure.diagnostics import fidelity
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.models.lra import LRAConfig, LRAFamily, LRAModel
@@ -15,7 +15,7 @@ from methods.vanilla import Vanilla
 @pytest.mark.parametrize("residual", ["raw", "normed"])
 def test_a_method_that_shortens_passes_the_gate_and_is_pooled(residual, monkeypatch):
     for name in ("check_python_threads", "check_processes"):  # the runner of the tests has such
-        monkeypatch.setattr(side_effects, name, lambda: None)
+        monkeypatch.setattr(integrity, name, lambda: None)
     family = LRAFamily.tiny(Fourier(upsample=False, residual=residual))
     ids = torch.randint(1, 64, (2, 40))
     valid = torch.ones_like(ids, dtype=torch.bool)

@@ -101,7 +101,7 @@ REQUEST = SimpleNamespace(
     length=8, batch=8, seed=0, new_tokens=None, device={"kind": "cpu"},
     model={"name": "tiny", "family": "bench.models.lra:LRAFamily"},
 )  # fmt: skip
-"""What of a cell `arms.load_from` needs."""
+"""What of a cell `arms.load` needs."""
 
 
 def test_weights_without_them_are_unsupported_unless_they_are_trained(tmp_path):
@@ -109,9 +109,10 @@ def test_weights_without_them_are_unsupported_unless_they_are_trained(tmp_path):
     with pytest.raises(
         Unsupported, match=r"has parameters of its own: these weights lack 3, first"
     ):
-        arms.load_from(spec.path, REQUEST, Drawn(), None, "float32")
-    family = arms.load_from(spec.path, REQUEST, Drawn(), None, "float32", training=True)
+        arms.load(REQUEST, Drawn(), start=spec.path)
+    family = arms.load(REQUEST, Drawn(), training=True, start=spec.path)
     assert family.drawn == ["0.added", "1.added", "2.added"]
-    arms.load_from(spec.path, REQUEST, Copied(), None, "float32")
+    arms.load(REQUEST, Copied(), start=spec.path)
     config = json.loads((tmp_path / "config.json").read_text())
-    arms.load_from(spec.path, REQUEST, Drawn(), config, "float32")  # all weights are random
+    sized = SimpleNamespace(**{**vars(REQUEST), "model": {**REQUEST.model, "config": config}})
+    arms.load(sized, Drawn(), start=spec.path)  # all weights are random

@@ -6,7 +6,7 @@ from bench.cli.main import dispatch
 from bench.compare import verify
 from bench.errors import RequestError
 from bench.request import plugins
-from bench.rows import query, retired
+from bench.rows import query, store
 from bench.rows.store import Store, merge
 from bench.status import Status
 from reports.figures.cells import load
@@ -25,10 +25,10 @@ def retire(tmp_path, monkeypatch):
         (tmp_path / "conf").mkdir(exist_ok=True)
         (tmp_path / "conf" / "retired.yaml").write_text(text)
         monkeypatch.setattr(plugins, "conf_dirs", lambda: (plugins.CONF, tmp_path / "conf"))
-        retired.rules.cache_clear()
+        store.retired_rules.cache_clear()
 
     yield write
-    retired.rules.cache_clear()
+    store.retired_rules.cache_clear()
 
 
 def rule(where):
@@ -123,7 +123,7 @@ def test_a_rule_that_can_not_be_read_is_named(rows, retire, tmp_path, text, told
 
 
 def test_the_projects_own_list_can_be_read():
-    retired.rules.cache_clear()
-    for one in retired.rules():
+    store.retired_rules.cache_clear()
+    for one in store.retired_rules():
         assert one.where and one.reason
         assert all(len(row_id) == 32 for row_id in one.where.get("row_id", ()))

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from bench.statistics import between_processes, paired
+from bench.statistics import paired
 from bench.status import Verdict
 
 
@@ -18,7 +18,7 @@ def timed(sd: float, seed: int, n: int = 4, pairs: int = 10, true: float = 1.0):
 
 
 def held(sd: float, n: int, trials: int) -> list[paired.Ratio]:
-    return [between_processes.paired_ratio(*timed(sd, seed, n)).ratio for seed in range(trials)]
+    return [paired.ratio_over_processes(*timed(sd, seed, n)).ratio for seed in range(trials)]
 
 
 @pytest.fixture
@@ -48,22 +48,22 @@ def test_the_interval_holds_the_truth_whatever_the_spread_between_processes(sd, 
 
 @pytest.mark.parametrize(("true", "word"), [(0.5, Verdict.FASTER), (0.9, Verdict.UNDECIDED)])
 def test_one_process_decides_only_what_no_other_would_change(true, word):
-    ratio = between_processes.paired_ratio(*timed(0.0, 1, n=1, true=true)).ratio
+    ratio = paired.ratio_over_processes(*timed(0.0, 1, n=1, true=true)).ratio
     assert paired.verdict(ratio) == word
     assert ratio.ci_hi / ratio.ratio >= 1.1**1.9
 
 
 def test_too_few_pairs_bound_nothing_in_one_process_either():
-    ratio = between_processes.paired_ratio(*timed(0.0, 0, n=1, pairs=5, true=0.2)).ratio
+    ratio = paired.ratio_over_processes(*timed(0.0, 0, n=1, pairs=5, true=0.2)).ratio
     assert (ratio.ci_lo, ratio.ci_hi) == (0.0, math.inf)
     assert paired.verdict(ratio) == Verdict.UNDECIDED
 
 
 def test_an_interval_is_widened_to_what_another_way_gives():
     ratio = paired.Ratio(0.8, 0.7, 0.9, 0.001, 40)
-    assert between_processes.widened(ratio, 0.75) == ratio
-    assert between_processes.widened(ratio, 0.95) == ratio._replace(ci_hi=0.95)
-    assert between_processes.widened(ratio, 1.2) == ratio._replace(ci_hi=1.2, p=1.0)
+    assert paired.widened(ratio, 0.75) == ratio
+    assert paired.widened(ratio, 0.95) == ratio._replace(ci_hi=0.95)
+    assert paired.widened(ratio, 1.2) == ratio._replace(ci_hi=1.2, p=1.0)
 
 
 @pytest.mark.parametrize("sd", [0.0, 0.05])
@@ -71,7 +71,7 @@ def test_it_is_never_narrower_than_that_of_all_pairs(sd):
     for seed in range(10):
         method, base, process = timed(sd, seed, true=0.9)
         one = paired.paired_ratio(method, base)
-        ratio = between_processes.paired_ratio(method, base, process).ratio
+        ratio = paired.ratio_over_processes(method, base, process).ratio
         assert ratio.ci_lo <= one.ci_lo and ratio.ci_hi >= one.ci_hi and ratio.p >= one.p
         assert ratio.ci_lo <= ratio.ratio <= ratio.ci_hi
         assert (ratio.p <= 0.05) == (not ratio.ci_lo <= 1 <= ratio.ci_hi)
@@ -79,16 +79,16 @@ def test_it_is_never_narrower_than_that_of_all_pairs(sd):
 
 def test_the_spread_is_that_of_the_processes_medians():
     method = [110] * 5 + [90] * 5
-    shared = between_processes.paired_ratio(method, [100] * 10, [0] * 5 + [1] * 5)
+    shared = paired.ratio_over_processes(method, [100] * 10, [0] * 5 + [1] * 5)
     assert shared.processes == 2
     assert shared.ratio.ratio == pytest.approx(math.sqrt(1.1 * 0.9))
     assert shared.sd_pct == pytest.approx(100 * (math.exp(math.log(1.1 / 0.9) / 2**0.5) - 1))
     with pytest.raises(ValueError, match="10 pairs, and processes of 3"):
-        between_processes.paired_ratio(method, [100] * 10, [0, 1, 2])
+        paired.ratio_over_processes(method, [100] * 10, [0, 1, 2])
 
 
 @pytest.mark.parametrize(("df", "t"), [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262)])
 def test_students_t_is_that_of_the_tables(df, t):
-    assert between_processes.student_t_quantile(df) == pytest.approx(t, abs=5e-4)
-    assert between_processes.student_t_p(0, df) == 1
-    assert between_processes.student_t_p(t, df) == pytest.approx(0.05, abs=1e-4)
+    assert paired.student_t_quantile(df) == pytest.approx(t, abs=5e-4)
+    assert paired.student_t_p(0, df) == 1
+    assert paired.student_t_p(t, df) == pytest.approx(0.05, abs=1e-4)

@@ -21,7 +21,7 @@ from accelerate.state import AcceleratorState
 import bench
 from bench.errors import RequestError
 from bench.execution import arms, cell_run, stages
-from bench.measure import outside, side_effects, training_step, two_arms
+from bench.measure import integrity, outside, training_step, two_arms
 from bench.request import plugins, weights
 from bench.request.schema import MEASURES
 from bench.rows.comparison import Comparison
@@ -286,8 +286,8 @@ def steps(monkeypatch):
     monkeypatch.setattr(training_step.worker, "return_freed_memory", lambda: None)
     monkeypatch.setattr(training_step.worker, "keep_freed_memory", lambda by_size: None)
     # A test runner has more threads, and no supervisor.
-    monkeypatch.setattr(side_effects, "check_python_threads", lambda: None)
-    monkeypatch.setattr(side_effects, "check_processes", lambda: None)
+    monkeypatch.setattr(integrity, "check_python_threads", lambda: None)
+    monkeypatch.setattr(integrity, "check_processes", lambda: None)
     monkeypatch.setattr(outside, "time_here", lambda *given: None)
 
     def measured(*words: str, **more: Any) -> dict:

@@ -1,7 +1,9 @@
-"""Answers of cells that differ only in their method; each prompt is read once for all of them.
+"""Cells that differ only in their method, measured together: their answers, for which each prompt
+is read once, and times of new tokens or of the first one, measured in turns in the same processes
+(`bench.measure.turns`).
 
-They are stored as each cell's own predictions, sample by sample: the cell's run then finds nothing
-missing, or answers the rest in its own process.
+Answers are stored as each cell's own predictions, sample by sample: the cell's run then finds
+nothing missing, or answers the rest in its own process.
 """
 
 from __future__ import annotations
@@ -14,21 +16,29 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError, RunError
-from bench.execution import cell_lock, cell_run, turns
+from bench.execution import cell_lock, cell_run, spawn
 from bench.execution.cell_run import CellRun
 from bench.execution.supervisor import Outcome, Progress, Running
+from bench.host import gpu, host
 from bench.request import plugins
 from bench.request.cell import Cell
 from bench.request.parameters import PART
 from bench.request.schema import BASELINE
+from bench.rows.columns import COLUMNS
+from bench.rows.comparison import pooled
 from bench.rows.predictions import Predictions
 from bench.rows.shards import remove_leftovers
 from bench.rows.store import PREDICTIONS
 from bench.status import Status
 
+Columns = dict[str, Any]
+"""Columns of a row, as children give them in JSON, and raw samples from which others are derived.
+"""
 STAGE = "shared prefill"
 OWN = "methods."
 """The project's own methods: another's code could read a neighbour's cache in the same process."""
+VANILLA = "-1"
+"""The number of vanilla among the cells whose times are measured in turns."""
 
 
 def key(cell: Cell) -> str | None:
@@ -69,7 +79,7 @@ def _shares(method: Mapping[str, Any], reads_alike: bool) -> bool:
     return own and (PART in written or not reads_alike)
 
 
-def answer(
+def measure(
     cells: Sequence[Cell], results: Path, deadline_s: float, progress: Progress
 ) -> dict[str, Any]:
     """Answers the texts of the cells without a stored prediction, and vanilla's if it reads the
@@ -85,7 +95,7 @@ def answer(
         run = CellRun(cells[0], results, deadline_s * len(cells), progress)
         if cell_run.load_parent(run) is None:
             if cells[0].plan.in_turns:
-                return turns.time(run, cells)[1]
+                return time_in_turns(run, cells)[1]
             _answer(run, [*cells, *_vanilla(cells[0])])
     return {}
 
@@ -132,3 +142,52 @@ def answered(run: CellRun, cells: Sequence[Cell], module: str, /, **request: Any
         stored[message["setting"]].append(message["records"])
 
     return run.child(module, {"predictions": store}, done=done, **request)
+
+
+# Times that are measured in turns.
+
+
+def time_in_turns(run: CellRun, cells: Sequence[Cell]) -> tuple[Outcome, dict[str, Columns]]:
+    """The outcome of the last process, and the columns of each cell's row by its key; cells whose
+    method failed have none. If several caches don't fit in memory, they are timed in two halves."""
+    cell, plan, since, wall_ns = cells[0], cells[0].plan, spawn.counters(), 0
+    parts: list[Columns] = []
+    for process in range(plan.processes):
+        outcome = run.child(
+            "measure.turns", cells=[cell.to_json() for cell in cells], counts=not process,
+            rounds=-(-plan.pairs // plan.processes),
+        )  # fmt: skip
+        wall_ns += outcome.wall_ns
+        if outcome.status in (Status.OOM_HOST, Status.OOM_DEVICE) and len(cells) > 1:
+            halves = [time_in_turns(run, half) for half in (cells[::2], cells[1::2])]
+            return halves[-1][0], halves[0][1] | halves[1][1]
+        if outcome.status != Status.OK:
+            return outcome, {}
+        parts.append(outcome.result)
+    facts = host.fingerprint(cell.threads, cell.device["kind"], since, spawn.counters())
+    on_gpu = [part["columns"] for part in parts]
+    shared = {
+        **facts, **on_gpu[0], **gpu.throttled(on_gpu),
+        "wall_total_ns": wall_ns // len(cells), "tokens_out": cell.new_tokens,
+    }  # fmt: skip
+    name = "tpot" if plan.tokens_alone else "lat"
+    return outcome, {
+        cell.key: shared | _columns(cell, name, str(number), parts)
+        for number, cell in enumerate(cells)
+        if all(str(number) in part["timed"] for part in parts)
+    }
+
+
+def _columns(cell: Cell, name: str, number: str, parts: Sequence[Columns]) -> Columns:
+    counts: dict[str, Columns] = parts[0]["counts"]
+    base = counts[VANILLA]
+    columns: Columns = {name: pooled([part["timed"][number] for part in parts])}
+    if cell.is_baseline:
+        return columns | base
+    return columns | counts[number] | of_base(base)
+
+
+def of_base(columns: Columns) -> Columns:
+    """The columns of a row that are vanilla's."""
+    found = {f"base_{name}": value for name, value in columns.items()}
+    return {name: value for name, value in found.items() if name in COLUMNS}
