@@ -9,6 +9,8 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator
 
+OWN = ("methods.", "tasks.")
+"""Beginnings of the targets of this project's methods and tasks."""
 TRACEBACK = "BENCH_TRACEBACK"
 """Environment variable: if it is set, errors are printed with their traceback."""
 
@@ -44,7 +46,8 @@ def errors_of(name: str, target: str) -> Iterator[None]:
     except (RequestError, RunError):
         raise
     except (Exception, SystemExit) as error:
-        raise RequestError(f"{name}: {described(error, target)}") from error
+        message = described(error, target).removeprefix(f"{name}: ")
+        raise RequestError(f"{name}: {message}") from error
 
 
 def print_traceback() -> None:
@@ -55,8 +58,11 @@ def print_traceback() -> None:
 
 def described(error: BaseException, target: str = "") -> str:
     """An exception in one line with the file and line that raised it; if it passed through the
-    package of `target` ('package.module:Name'), with the last file and line there."""
+    package of `target` ('package.module:Name'), with the last file and line there. A value that
+    this project refuses needs no place."""
     message = " ".join(str(error).split())
+    if type(error) is ValueError and target.startswith(OWN):
+        return message
     if isinstance(error, SyntaxError):
         message, place = error.msg, f"{error.filename}:{error.lineno}"
     else:
