@@ -9,28 +9,26 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
-
-import matplotlib
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_hex, to_rgb
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
+from typing import TYPE_CHECKING, Any, cast
 
 from bench.files import check_own, write_own
 from reports import looks
 from reports.figures import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 FORMATS = ("png", "svg", "pdf")
 METADATA: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None},
                                        "pdf": {"CreationDate": None}}  # fmt: skip
 """The same rows give the same file, whenever it is drawn."""
 
-LegendEntry = tuple[Line2D | None, str]
+LegendEntry = tuple["Line2D | None", str]
 Label = tuple[str, float, float]
 """Words beside a point, and the point."""
-Paint = Callable[[Axes], Sequence[Label] | None]
+Paint = Callable[["Axes"], "Sequence[Label] | None"]
 Table = Sequence[Sequence[LegendEntry]]
 
 
@@ -68,6 +66,10 @@ class Plot:
 def save(plot: Plot, name: str, out: Path, formats: Iterable[str], width: str) -> list[Path]:
     """Write the plot as `out/name.FORMAT` and return the files. Raises RequestError for a file that
     can't be written or replaced."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     files = {form: out / f"{name}.{form}" for form in formats}
     check_own(*files.values())
     # A name in a script that the font lacks is drawn as boxes, without a warning.
@@ -126,6 +128,8 @@ def _compose(plot: Plot, figure: Figure, width: str) -> list[tuple[Axes, Sequenc
                 _table(panel, figure.add_subplot(grid[at + 1, place]), table_in)
         at += 2 if table_in else 1
     if plot.legend:
+        from matplotlib.lines import Line2D
+
         nothing = Line2D([], [], linestyle="none")
         handles = [handle or nothing for handle, _ in plot.legend]
         figure.legend(
@@ -211,10 +215,14 @@ def mark(look: looks.Look | None, kind: str = "filled", line: Any = "") -> Line2
     """A legend's mark: filled, pale or hollow in the method's look, or one of the marks in
     style."""
     color = look.color if look else looks.GREY
+    from matplotlib.lines import Line2D
+
     return Line2D([], [], linestyle=line, **marks(color, look.marker if look else "o", kind))
 
 
 def dashed(color: str, kind: Any = "--") -> Line2D:
+    from matplotlib.lines import Line2D
+
     return Line2D([], [], linestyle=kind, linewidth=0.8, color=color)
 
 
@@ -266,6 +274,8 @@ LEADER = {"arrowstyle": "-", "color": looks.GREY, "linewidth": 0.4, "shrinkA": 0
 
 def marks(color: str, marker: str, kind: str = "filled") -> dict[str, Any]:
     """matplotlib's arguments for a mark; `kind` is filled, pale, hollow, or another mark."""
+    from matplotlib.colors import to_hex, to_rgb
+
     red, green, blue = (1 - (1 - part) * 0.35 for part in to_rgb(color))
     face = {"filled": color, "pale": to_hex((red, green, blue))}.get(kind, "white")
     if kind not in ("filled", "pale", "hollow"):

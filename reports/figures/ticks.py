@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-
-from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
+from typing import TYPE_CHECKING
 
 from reports.figures import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 STEPS = (
     tuple(1 + i / 10 for i in range(90)), tuple(1 + i / 5 for i in range(45)),
@@ -22,6 +23,8 @@ MOST_TICKS = 6
 def log_axis(axes: Axes, side: str, low: float, high: float) -> None:
     """Makes the axis `side` (x or y) logarithmic, with these limits, and as many ticks as fit, as
     plain numbers."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
+
     decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
     ticks: list[float] = []
     for steps in STEPS:
@@ -39,6 +42,8 @@ def log_axis(axes: Axes, side: str, low: float, high: float) -> None:
 def length_axis(axes: Axes, lengths: Iterable[float]) -> None:
     """Makes a log axis of tokens, with the measured lengths as ticks (only some if there are
     many)."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
     ticks = sorted(set(lengths))
     axes.set_xscale("log", base=2)
     apart: list[float] = []

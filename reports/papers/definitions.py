@@ -12,8 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from bench.errors import RequestError, unknown
 from reports.papers.printed import PAPERS, Printed
 
@@ -210,6 +208,8 @@ def load_definitions(names: Iterable[str] = (), others: Iterable[str] = ()) -> l
 
 @cache
 def _all_definitions() -> list[Definition]:
+    import yaml
+
     rank = {paper: i for i, paper in enumerate(PAPERS)}
     paths = sorted(FOLDER.glob("*.yaml"), key=lambda path: (rank.get(path.stem, 99), path.stem))
     definitions = []

@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
 from reports.figures import captions, sheet, style, ticks
 from reports.figures.catalogue import figure
@@ -19,6 +18,9 @@ from reports.figures.cells import FigureRows, failures
 from reports.figures.costs import LATENCY, MEMORY, Cost
 from reports.figures.statistics import HeldOut, Interval, crossover, held_out, power_law
 from reports.looks import VANILLA, base_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NEEDED = ("method", "method_params", "length", "lat_ratio", "lat_ratio_ci_lo", "lat_ratio_ci_hi")
 HEAD = ("", "exponent", "predicted", "below vanilla from")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from matplotlib.axes import Axes
 
 from reports.figures import captions, published, sheet, style, ticks
 from reports.figures.catalogue import figure
@@ -16,6 +15,9 @@ from reports.figures.costs import LATENCY, MEMORY, Cost
 from reports.figures.kinds import by_length
 from reports.looks import VANILLA
 from reports.papers.measured import UNFUSED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @figure(

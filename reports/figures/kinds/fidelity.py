@@ -5,13 +5,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pandas as pd
-from matplotlib.axes import Axes
 
 from reports.figures import captions, sheet, ticks
 from reports.figures.catalogue import figure
 from reports.figures.cells import FigureRows, interval, records, spread
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 ROUNDING = 1e-5
 """Below it an error is that of a number format, not of a method."""

@@ -6,12 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
 
 from bench.status import QualityVerdict, Status
 from reports.figures import captions, sheet, style
@@ -22,6 +20,9 @@ from reports.oracles import ORACLE
 from reports.result_tables import kept_share
 from reports.ruler import BENCHMARK, TASKS, short
 from reports.wording import AT_CHANCE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 COLORS = "Blues"
 WHITE_FROM = 60
@@ -52,6 +53,8 @@ def _fill(axes: Axes, values: Any, texts: Sequence[Sequence[str]]) -> None:
 
 
 def _without(axes: Axes, at: int, line: int, status: str | None) -> None:
+    from matplotlib.patches import Rectangle
+
     """Draws a cell without a score: hatched if it wasn't run, grey with its status if it ended."""
     ended = status is not None and status != Status.OK
     face, hatch = (style.PALE, "") if ended else ("white", HATCH)

@@ -4,16 +4,18 @@ Figures 6 and 7, the cost of every method on the tasks of LRA relative to vanill
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
-from matplotlib.axes import Axes
 
 from reports.figures import captions, published, sheet, style, ticks
 from reports.figures.catalogue import figure
 from reports.figures.cells import SETTING, FigureRows
 from reports.looks import VANILLA, base_name
 from reports.papers.measured import UNFUSED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # --- LongEval -----------------------------------------------------------------------------------
 

@@ -11,16 +11,18 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
-from matplotlib.axes import Axes
 
 from reports import looks
 from reports.figures import captions, sheet, style, ticks
 from reports.figures.catalogue import figure
 from reports.figures.cells import SETTING, FigureRows, records
 from reports.looks import VANILLA, Look
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 MIB = 1 << 20
 LINES = ("-", "--", ":", "-.")

@@ -8,10 +8,9 @@ import json
 import math
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
-from matplotlib.axes import Axes
 
 from reports import looks
 from reports.figures import captions, sheet, style, ticks
@@ -21,6 +20,9 @@ from reports.figures.costs import KV_HELD, KV_READ, LATENCY, MEMORY, PROCESS, TP
 from reports.figures.statistics import Interval, ParetoPoint, Standing, standings
 from reports.looks import VANILLA
 from reports.rows import grouped
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 MEMORY_REPEATS = 0.01
 """Peak memory repeats within 1 %."""

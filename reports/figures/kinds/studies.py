@@ -7,13 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import colormaps
-from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
 from bench.errors import RequestError
 from bench.host.host import short_host
@@ -22,6 +19,9 @@ from reports import looks
 from reports.figures import sheet, style, ticks
 from reports.figures.catalogue import figure
 from reports.figures.cells import STUDIES, FigureRows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def _read(folder: Path, name: str, numbers: tuple[str, ...]) -> pd.DataFrame:
@@ -147,6 +147,8 @@ MOST_LAYERS = 7
     "a measured spectrum: bench spectrum",
 )
 def spectrum(rows: FigureRows, most: int) -> sheet.Plot | None:
+    from matplotlib.lines import Line2D
+
     """Two panels for each model: amplitude against frequency, and the power below each
     frequency."""
     read = _read(rows.folder, "spectrum", POWERS)
@@ -188,6 +190,8 @@ def _chosen(deepest: float) -> list[int]:
 def _color(layer: float, deepest: float) -> Any:
     """A colour from light to dark with depth, an order visible in grey and with any colour
     vision."""
+    from matplotlib import colormaps
+
     return colormaps["viridis"](0.9 - 0.9 * layer / max(1.0, deepest))
 
 
