@@ -161,8 +161,10 @@ class Results:
 
 def results(rows: Iterable[Row]) -> list[Results]:
     """The rows of RULER's tasks by setting, settings with the most scores first. Of several rows of
-    a cell, the newest ok row counts. If vanilla has no row, other methods' rows give its scores."""
-    own = oldest_first(counting(row for row in rows if row["benchmark"] == BENCHMARK))
+    a cell, the newest ok row counts. If vanilla has no row, other methods' rows give its scores.
+    Rows that were measured without a score are left out."""
+    scored = (row for row in rows if row["status"] != Status.OK or row["value"] is not None)
+    own = oldest_first(counting(row for row in scored if row["benchmark"] == BENCHMARK))
     groups = grouped(own, itemgetter(*SETTING)).values()
     found = [Results(group[-1], _scores(group)) for group in groups]
     return sorted(found, key=lambda one: -len(one.scores))

@@ -36,6 +36,11 @@ def test_averages_and_effective_length_are_those_of_the_leaderboard():
     assert found.effective_length("vanilla", 99, middle) == 0
 
 
+def test_a_length_at_which_only_times_were_measured_is_left_out():
+    timed = {**score("vanilla", "vt", 8192, 0.0), "value": None}
+    assert one([*scores({"vanilla": [80]}, [1024]), timed]).lengths == [1024]
+
+
 def test_an_average_has_the_interval_of_independent_tasks():
     average = one(scores({"vanilla": [80]}, [1024])).average("vanilla", 1024)
     assert average.whole and average.measured.value == pytest.approx(80)
