@@ -102,8 +102,9 @@ class AdaKV(ObservationWindow):
                 if bool((scores < 0).any()):
                     raise Unsupported(NEGATIVE)
                 first = best(scores, counts // 2)
-                weights = scores if self.scorer else scores / self.window
-                effect = (weights + EPSILON) * _projected_length(value[:, :, free], call)
+                if isinstance(scorer, ObservationWindow):
+                    scores = scores / scorer.window
+                effect = (scores + EPSILON) * _projected_length(value[:, :, free], call)
                 scores = effect.masked_fill(first, torch.inf)
             kept[:, :, free] = best(scores, counts)
         return Choice.of(kept)

@@ -21,7 +21,7 @@ MOST_TICKS = 6
 
 
 def log_axis(axes: Axes, side: str, low: float, high: float) -> None:
-    """Makes the axis `side` (x or y) logarithmic, with these limits, and as many ticks as fit, as
+    """Makes the axis `side` (x or y) logarithmic between these limits. Its ticks are few
     plain numbers."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 

@@ -104,8 +104,9 @@ def test_the_epsilon_of_critical_is_added_to_a_mean_over_the_window():
     value[0, 0, :2, 0] = torch.tensor([10.0, 1.0])
     attention = SimpleNamespace(o_proj=SimpleNamespace(weight=torch.eye(6, dtype=torch.float64)))
     call = call_of(6, scale=1.0, module=ModuleCall(None, attention, torch.empty(0), {}))
-    for critical, kept in ((False, 1), (True, 0)):
-        method = AdaKV(5, 4, 1, "max", 0.0, critical=critical)
+    snapkv = SnapKV(1.0, 4, 1)
+    for critical, scorer, kept in ((False, None, 1), (True, None, 0), (True, snapkv, 0)):
+        method = AdaKV(5, 4, 1, "max", 0.0, critical=critical, scorer=scorer)
         choice = method.choice(0, (query, key, value), call, workload(6, layers=1))
         assert choice.kept[0, 0].nonzero()[:, 0].tolist() == [kept, 2, 3, 4, 5]
 

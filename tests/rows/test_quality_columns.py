@@ -1,5 +1,5 @@
-"""What a row's quality columns say beside its scores: the best constant answer, the answers that
-truncation removed, and the weights of both arms."""
+"""Columns of quality other than scores: the best constant answer, the answers that truncation
+removed, and the weights of both arms."""
 
 import json
 import zipfile
