@@ -29,8 +29,6 @@ from methods.parts.kept_entries import Rows
 from methods.parts.parameters import NonNegative, Positive, Range
 
 NO_ROTATION = "expected attention needs a rotary embedding that can be turned; this model has none"
-AT_ONCE = 64
-"""Positions whose rotations are averaged at once."""
 
 
 @dataclass(frozen=True)
@@ -85,17 +83,21 @@ class ExpectedAttention(Evicting):
         return mean @ turn, turn.mT @ covariance @ turn
 
     def _mean_rotation(self, like: Tensor, start: int, call: AttentionCall) -> Tensor:
-        """[d, d]: the mean rotation of the future positions, for row vectors on its left."""
-        assert call.rotate is not None
-        d = like.shape[3]
-        basis, total = torch.eye(d, dtype=like.dtype, device=like.device), like.new_zeros(d, d)
-        for position in range(start, start + self.future, AT_ONCE):
-            count = min(AT_ONCE, start + self.future - position)
-            places = torch.arange(position, position + count, device=like.device)
-            turned = call.rotate(
-                basis.repeat(count, 1)[None, None], places.repeat_interleave(d)[None]
-            )
-            total += turned.view(count, d, d).sum(0)
+        """[d, d]: the mean rotation of the future positions, for row vectors on its left. The sum
+        over 2m positions is that over m of them, and the same moved on by m."""
+        rotate, d = call.rotate, like.shape[3]
+        assert rotate is not None
+        block, total = torch.eye(d, dtype=like.dtype, device=like.device), like.new_zeros(d, d)
+
+        def moved(by: int) -> Tensor:
+            return rotate(block[None, None], torch.full((1, d), by, device=like.device))[0, 0]
+
+        length, left = 1, self.future
+        while left:
+            if left & length:
+                total += moved(start)
+                start, left = start + length, left - length
+            block, length = block + moved(length), 2 * length
         return total / self.future
 
     def _expected_weights(

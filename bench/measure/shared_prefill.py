@@ -2,7 +2,11 @@
 them, and their answers are decoded as one batch (bench.models.batched_rows).
 
 A pool holds the rows of some prompts. Most answers are short and a few are long: the next prompt is
-read once few rows are left, so that the batch stays full.
+read when fewer than `FULL_BATCH` rows are left. A step reads the model's weights once, and costs
+little more for that many rows than for one.
+
+Attention outputs are not checked for finite values here: logits are, and a setting whose logits
+aren't finite is answered by its cell's own run, which names the layer.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from torch import Tensor
 
 from bench.errors import RunError
 from bench.execution import arms, worker
+from bench.execution.cell_group import FULL_BATCH
 from bench.host import linux
 from bench.measure import integrity, quality
 from bench.measure.quality import Asked
@@ -57,13 +62,12 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         report(request["stage"], total - stored, total)
 
     most = _rows_that_fit(cell, request["memory_bytes"], family, asked)
-    most, new_tokens = min(most, 2 * len(cells)), asked.task.max_new_tokens
+    new_tokens = asked.task.max_new_tokens
     pool = Pool(family, asked, cell.device["kind"], new_tokens, send, most)
     pool.vanilla = {i for i, each in enumerate(cells) if each.is_baseline}
     for setting, each in enumerate(cells):
         try:
-            method = checked_method(each, family, asked.encoded)
-            pool.methods[setting] = integrity.FiniteWatcher(method, len(family.layers))
+            pool.methods[setting] = checked_method(each, family, asked.encoded)
         except Exception as error:
             pool.drop(setting, error)
     pool.queue = [
@@ -214,12 +218,12 @@ class Pool:
         self.most, self.reading = max(1, count // 2), 0
 
     def _read_texts(self) -> None:
-        """Reads texts until there are enough rows."""
+        """Reads texts until the batch is full."""
         while self.queue:
             text, pairs = next(itertools.groupby(self.queue, key=itemgetter(0)))
             settings = [setting for _, setting in pairs][: self.most]
-            enough = 2 * len(self.active) >= len(self.methods)
-            if self.active and (enough or len(self.active) + len(settings) > self.most):
+            full = len(self.active) >= FULL_BATCH
+            if self.active and (full or len(self.active) + len(settings) > self.most):
                 return
             self.reading = len(settings)
             read = self._read(text, settings)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.execution import cell_group
 from bench.models import auto
 from bench.request import plugins
 from bench.request.cell import Cell
@@ -36,7 +37,7 @@ MEMORY_CALLS = 8
 WARM_ANSWERS, ANSWERS_A_PAIR = 6, 0.2
 """For timed decoding: answers of an arm for warm-ups and checks, and for one pair, which reads no
 prompt."""
-TAKEN, STEPPED, ANSWERED_S = 0.02, 0.35, 1.0
+TAKEN, STEPPED, ANSWERED_S = 0.02, 0.2, 1.0
 """For each of the cells that answer together: the time to score and keep a prompt, in forward
 passes, the time of a row in a batch, in generated tokens, and seconds to find stored answers."""
 QUALITY, QUALITY_OF_BASELINE = "quality", f"quality of {BASELINE}"
@@ -282,11 +283,14 @@ class Estimates:
 
     def bytes_together(self, cells: Sequence[Cell]) -> int:
         """The greatest memory of a process in which cells answer together: two thirds of all keys
-        and values are added for each cell."""
+        and values are added for each answer of a batch, or each cell timed in turns."""
         cell = cells[0]
         own = size(cell.model)
         kept = 2 * own.layers * own.key_width * cell.length * BYTES[cell.dtype]
-        return max(map(self.bytes, cells)) + len(cells) * kept * 2 // 3
+        answers = len(cells)
+        if not cell.plan.in_turns:
+            answers = min(answers * Work(cell).n_rows, answers + cell_group.FULL_BATCH)
+        return max(map(self.bytes, cells)) + answers * kept * 2 // 3
 
     def _near(self, cell: Cell) -> list[_Measured]:
         """The rows of the most similar cells, nearest in length first."""
