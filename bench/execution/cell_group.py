@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -103,15 +104,16 @@ def measure(
     return {}
 
 
-def answer_with_vanilla(run: CellRun) -> int:
-    """Answers the texts of one cell and of vanilla together, if this is possible and vanilla has
-    not answered before. Returns the nanoseconds that this took."""
-    cell, base = run.cell, _vanilla(run.cell)
-    if key(cell) is None or not base or base[0].prediction_key == cell.prediction_key:
-        return 0
-    if Predictions(run.results / PREDICTIONS, base[0].prediction_key).done():
-        return 0
-    return _answer(run, [cell, *base], "quality")
+def answer_in_batches(run: CellRun) -> Counter[str]:
+    """Answers the texts of one cell, if its method allows this, together with vanilla if that has
+    not answered before. Returns the columns of a row that hold the time of it."""
+    if key(run.cell) is None:
+        return Counter()
+    folder = run.results / PREDICTIONS
+    base = [
+        cell for cell in _vanilla(run.cell) if not Predictions(folder, cell.prediction_key).done()
+    ]
+    return _answer(run, [run.cell, *base], "quality")
 
 
 def _vanilla(cell: Cell) -> list[Cell]:
@@ -120,15 +122,16 @@ def _vanilla(cell: Cell) -> list[Cell]:
     return [base] if same else []
 
 
-def _answer(run: CellRun, cells: Sequence[Cell], stage: str = STAGE) -> int:
-    """Answers in child processes. Returns their nanoseconds."""
+def _answer(run: CellRun, cells: Sequence[Cell], stage: str = STAGE) -> Counter[str]:
+    """Answers in child processes. Returns the columns of a row that hold their time."""
     cells = list({cell.prediction_key: cell for cell in cells}.values())
     written = [cell.to_json() for cell in cells]
     outcome = answered(run, cells, "measure.shared_prefill", stage=stage, cells=written)
+    spent = Counter(outcome.result.get("spent"), quality_ns=outcome.wall_ns)
     if outcome.status in (Status.OOM_HOST, Status.OOM_DEVICE) and len(cells) > 1:
         half = len(cells) // 2
-        return outcome.wall_ns + _answer(run, cells[:half]) + _answer(run, cells[half:])
-    return outcome.wall_ns
+        spent += _answer(run, cells[:half]) + _answer(run, cells[half:])
+    return spent
 
 
 def answered(run: CellRun, cells: Sequence[Cell], module: str, /, **request: Any) -> Outcome:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -22,6 +23,7 @@ from bench.request.schema import BASELINE
 from bench.rows.comparison import SIDES, pooled
 from bench.status import Status
 
+PREFILL_NS, DECODE_NS = "quality_prefill_ns", "quality_decode_ns"
 TUNABLES = "GLIBC_TUNABLES"
 MALLOC_WITHOUT_CACHE = {
     TUNABLES: ":".join(filter(None, (os.environ.get(TUNABLES), "glibc.malloc.tcache_count=0")))
@@ -59,16 +61,18 @@ def planned(cell: Cell) -> Sequence[Stage]:
 
 def quality(run: CellRun) -> tuple[Outcome, Columns]:
     """Predictions of the method, and of vanilla by a process without the method, unless both may
-    answer after the same prefill."""
-    shared_ns = cell_group.answer_with_vanilla(run) if run.share_prefill else 0
+    answer in the same batches."""
+    times = cell_group.answer_in_batches(run) if run.share_prefill else Counter[str]()
     outcome = predicted(run, "quality")
-    times = {"quality_ns": shared_ns + outcome.wall_ns}
+    found = outcome.result
+    times.update(quality_ns=outcome.wall_ns)
+    times.update({name: found.get(name) or 0 for name in (PREFILL_NS, DECODE_NS)})
     if outcome.status == Status.OK and not run.cell.is_baseline:
         base = predicted(replace(run, cell=run.cell.baseline()), "quality of vanilla")
         if base.status != Status.OK:
             return base, {}
-        times = {"quality_ns": times["quality_ns"] + base.wall_ns, "base_quality_ns": base.wall_ns}
-    return outcome, outcome.result | times
+        times.update(quality_ns=base.wall_ns, base_quality_ns=base.wall_ns)
+    return outcome, found | times | {PREFILL_NS: times[PREFILL_NS] or None}
 
 
 def predicted(run: CellRun, stage: str) -> Outcome:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
+from time import perf_counter_ns
 from typing import Any
 
 import torch
@@ -44,7 +45,8 @@ copies while a cache grows."""
 def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     """Answers for each of `cells`, which differ only in their method, the texts that aren't `done`
     (for each cell, pairs of a row's id and the hash of its input). Returns the number of each cell
-    whose method failed, with the reason: it lacks predictions for some texts."""
+    whose method failed, with the reason: it lacks predictions for some texts; and as `spent`
+    columns of the time, of all cells together."""
     cells = [Cell.from_json(text) for text in request["cells"]]
     cell = cells[0]
     family, asked = quality.loaded(cell, arms.vanilla())
@@ -76,9 +78,12 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         for setting in pool.methods
         if text in missing[setting]
     ]
+    began = perf_counter_ns()
     with torch.inference_mode():
         pool.run()
-    return {"dropped": pool.dropped}
+    taken_ns = perf_counter_ns() - began
+    spent = {"quality_prefill_ns": pool.read_ns, "quality_decode_ns": taken_ns - pool.read_ns}
+    return {"dropped": pool.dropped, "spent": spent}
 
 
 def checked_methods(
@@ -172,6 +177,7 @@ class Pool:
     queue    texts to read, each with a setting; those of a text follow one another
     active   the rows
     reading  number of rows whose text is being read
+    read_ns  time of reading texts
     """
 
     family: DecoderFamily
@@ -186,6 +192,7 @@ class Pool:
     queue: list[tuple[int, int]] = field(default_factory=list)
     active: list[_Answering] = field(default_factory=list)
     reading: int = 0
+    read_ns: int = 0
 
     def run(self) -> None:
         while self.queue or self.active:
@@ -225,9 +232,9 @@ class Pool:
             full = len(self.active) >= FULL_BATCH
             if self.active and (full or len(self.active) + len(settings) > self.most):
                 return
-            self.reading = len(settings)
+            self.reading, began = len(settings), perf_counter_ns()
             read = self._read(text, settings)
-            self.reading = 0
+            self.reading, self.read_ns = 0, self.read_ns + perf_counter_ns() - began
             del self.queue[: len(settings)]
             self.active += read
             self._advance(read)

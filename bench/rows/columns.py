@@ -144,13 +144,15 @@ class Row(TypedDict, total=False):
     chance_reason: Annotated[str | None, "why it isn't known"]
     at_chance: Annotated[bool | None, "the interval of `value`, if any, doesn't lie above chance"]
     batched_answers: Annotated[
-        int | None, "answers decoded in a batch with other methods', after one prefill for all"
+        int | None, "answers decoded in a batch, with other texts' and other methods'"
     ]
     quality_ns: Annotated[int | None, "time of answering, both arms' processes; not of scoring"]
     base_quality_ns: Annotated[int | None, "the part of it in vanilla's process"]
     quality_load_ns: Annotated[int | None, "time until model and inputs were loaded, first to last"]
-    quality_prefill_ns: Annotated[int | None, "a decoder's time to read the prompts, of the method"]
-    quality_decode_ns: Annotated[int | None, "the method's time to answer without that"]
+    quality_prefill_ns: Annotated[
+        int | None, "a decoder's time to read the prompts, vanilla's too in the same batches"
+    ]
+    quality_decode_ns: Annotated[int | None, "time to answer without that"]
     scoring_ns: Annotated[int | None, "time to score stored predictions"]
     # latency
     load_ns: Annotated[int | None, "time to build the model"]

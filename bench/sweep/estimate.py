@@ -157,7 +157,8 @@ def stages_s(cell: Cell) -> list[StageEstimate]:
         return StageEstimate(name, together, one.begin_s + warm_s + timed_s)
 
     if cell.plan.quality and cell.model["weights"] != "random":
-        answers_s = one.n_rows / cell.batch * (one.read_s + one.answer_s)
+        stepped = STEPPED if cell_group.key(cell) else 1.0
+        answers_s = one.n_rows / cell.batch * (one.read_s + stepped * one.answer_s)
         stages.append(StageEstimate(QUALITY, method, one.begin_s + answers_s))
         stages += [StageEstimate(QUALITY_OF_BASELINE, BASELINE, answers_s)] * (arms - 1)
     if cell.plan.speed:
@@ -229,8 +230,9 @@ class _Measured:
     def __init__(self, cell: Cell, row: Row) -> None:
         wall_ns, trained_ns = row.get("wall_total_ns"), row.get("train_wall_ns")
         # A row's time includes a training that it started; a longer training was done before. It
-        # leaves out answers by another process.
-        if (wall_ns and trained_ns and wall_ns > trained_ns) or row.get("batched_answers"):
+        # leaves out answers given together with other cells, before its own run.
+        elsewhere = row.get("batched_answers") and not row.get("quality_prefill_ns")
+        if (wall_ns and trained_ns and wall_ns > trained_ns) or elsewhere:
             wall_ns = None
         on_gpu = cell.device["kind"] == "cuda"
         peak = "gpu_alloc_delta_bytes" if on_gpu else "rss_peak_delta_bytes"

@@ -27,10 +27,10 @@ from bench.sweep.estimate import Estimates
 from bench.sweep.grid import Point, SweepGrid
 
 COLUMNS = ["cell_key", "cell", "status", "status_detail", "row_id", "wall_total_ns",
-           "train_wall_ns", "batched_answers", "rss_base_bytes", "rss_peak_delta_bytes",
-           "base_rss_peak_delta_bytes", "weights_bytes", "gpu_alloc_delta_bytes",
-           "base_gpu_alloc_delta_bytes", "n_scored", "value_diff_detectable",
-           "quality_verdict"]  # fmt: skip
+           "train_wall_ns", "batched_answers", "quality_prefill_ns", "rss_base_bytes",
+           "rss_peak_delta_bytes", "base_rss_peak_delta_bytes", "weights_bytes",
+           "gpu_alloc_delta_bytes", "base_gpu_alloc_delta_bytes", "n_scored",
+           "value_diff_detectable", "quality_verdict"]  # fmt: skip
 SMALLEST, SMALLEST_JOB = 4, 16
 """Cells of a part of a group, in a worker and in a job of Slurm; in smaller parts hardly less would
 be read than alone."""

@@ -162,7 +162,7 @@ def _notes(r: Mapping[str, Any]) -> Iterator[str]:
     if (again := r.get("prefix_first_token_ratio")) is not None:
         yield f"a second question on the same text: first token {times(again)} of a new prompt's"
     if batched := r.get("batched_answers"):
-        yield f"{counted(batched, 'answer')} decoded in a batch with other methods'"
+        yield f"{counted(batched, 'answer')} decoded in a batch"
     if (r.get("quality_ns") or 0) > SHOWN_NS:
         parts = (f"{n} {span(r[c] / 1e9)}" for n, c in STAGES.items() if r.get(c) is not None)
         yield f"quality: {' · '.join(parts)}"

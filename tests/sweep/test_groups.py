@@ -116,7 +116,7 @@ def test_a_killed_group_goes_on_at_the_next_sample(tmp_path, capsys):
         assert set(before.get(key, ())) <= set(Predictions(tmp_path / "predictions", key).done())
     capsys.readouterr()
     row_table.show(rows[0], tmp_path)
-    assert "6 answers decoded in a batch with other methods'" in capsys.readouterr().out
+    assert "6 answers decoded in a batch" in capsys.readouterr().out
     assert all(one.seconds is None for one in Estimates(measured(tmp_path)).rows)
 
 
@@ -124,7 +124,8 @@ def test_a_cell_by_itself_answers_together_with_vanilla(tmp_path):
     words = [*QUALITY, "n=2", "method=snapkv"]
     row = bench.run(bench.compose(*words), tmp_path)
     assert row["batched_answers"] == 2 and row["base_value"] is not None
-    assert row["quality_ns"] > row["base_quality_ns"] and row["quality_decode_ns"] == 0
+    parts = row["quality_prefill_ns"], row["quality_decode_ns"], row["base_quality_ns"]
+    assert min(parts) > 0 and sum(parts) < row["quality_ns"]
     assert sorted(map(len, stored(tmp_path).values())) == [2, 2]
     alone = runner.run(bench.compose(*words), tmp_path / "alone", share_prefill=False)
     assert alone["batched_answers"] is None and alone["value"] == row["value"]
