@@ -53,19 +53,22 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     if not isinstance(family, DecoderFamily):
         raise RunError(f"{cell.model['name']} is no decoder, whose prefill could be shared")
     missing = [asked.missing(done) for done in request["done"]]
-    total, stored = len(cells) * len(asked.rows), sum(map(len, missing))
-    report(request["stage"], total - stored, total)
+    total, left = len(cells) * len(asked.rows), sum(map(len, missing))
+
+    def tell(begun: int) -> None:
+        report(request["stage"], total - left, total, f"({begun} begun)" if begun else "")
 
     def send(setting: int, text: int, answers: Sequence[str]) -> None:
-        nonlocal stored
+        nonlocal left
         records = asked.records(text, answers, batched=True)
         report.send("predictions", setting=setting, records=records)
-        stored -= 1
-        report(request["stage"], total - stored, total)
+        left -= 1
+        tell(0)
 
+    tell(0)
     most = _rows_that_fit(cell, request["memory_bytes"], family, asked)
     new_tokens = asked.task.max_new_tokens
-    pool = Pool(family, asked, cell.device["kind"], new_tokens, send, most)
+    pool = Pool(family, asked, cell.device["kind"], new_tokens, send, most, tell=tell)
     pool.vanilla = {i for i, each in enumerate(cells) if each.is_baseline}
     for setting, each in enumerate(cells):
         try:
@@ -178,6 +181,7 @@ class Pool:
     active   the rows
     reading  number of rows whose text is being read
     read_ns  time of reading texts
+    tell     called with the number of rows when a text has been read
     """
 
     family: DecoderFamily
@@ -193,6 +197,7 @@ class Pool:
     active: list[_Answering] = field(default_factory=list)
     reading: int = 0
     read_ns: int = 0
+    tell: Callable[[int], object] = lambda _: None
 
     def run(self) -> None:
         while self.queue or self.active:
@@ -237,6 +242,7 @@ class Pool:
             self.reading, self.read_ns = 0, self.read_ns + perf_counter_ns() - began
             del self.queue[: len(settings)]
             self.active += read
+            self.tell(len(self.active))
             self._advance(read)
 
     def _read(self, text: int, settings: Sequence[int]) -> list[_Answering]:
