@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from bench.rows.quality_verdicts import KEPT_SHARE
 from bench.status import QualityVerdict, Status
-from reports.grids import Listing, chosen
+from reports.grids import Listing, Where, chosen
 from reports.looks import VANILLA
 from reports.papers.printed import FOLDER
 from reports.rows import Row, json_object
@@ -143,18 +143,23 @@ PRINTED = Listing(
 
 
 def choices(rows: Iterable[Row]) -> list[Row]:
-    """The rows of caches that keep the board's needle, the smallest first. Each has its cost at the
-    greatest length as `cost` and its row of questions after compression as `after`; oracles are
-    left out."""
+    """The rows of caches that keep the board's needle, and of vanilla's, the smallest first. Each
+    has its cost at the greatest length as `cost`, its row of questions after compression as `after`
+    and of perplexity as `text`; oracles are left out."""
     listed = list(rows)
     costs = list(chosen(listed, COSTS))
     longest = max((row["length"] for row in costs), default=0)
-    by_setting = {_setting(row): row for row in chosen(costs, {"length": longest})}
-    after = {_setting(row): row for row in chosen(listed, BOARD | {"question": "after"})}
+
+    def by_setting(rows: Iterable[Row], where: Where) -> dict[tuple[str, str], Row]:
+        return {_setting(row): row for row in chosen(rows, where)}
+
+    cost = by_setting(costs, {"length": longest})
+    after = by_setting(listed, BOARD | {"question": "after"})
+    text = by_setting(listed, BOARD | {"task": "perplexity"})
     kept = [
-        row | {"cost": by_setting[_setting(row)], "after": after.get(_setting(row))}
+        row | {"cost": cost[own], "after": after.get(own), "text": text.get(own)}
         for row in chosen(listed, BOARD)
-        if _setting(row) in by_setting and row["method"] != VANILLA and not row.get("oracle")
+        if (own := _setting(row)) in cost and not row.get("oracle")
         and row["quality_verdict"] != QualityVerdict.LOWER
     ]  # fmt: skip
     return sorted(kept, key=lambda row: row["cost"]["kv_bytes_held"])
@@ -167,15 +172,31 @@ def _setting(row: Row) -> tuple[str, str]:
     return row["method"], json.dumps(given, sort_keys=True)
 
 
+def _loss(row: Row) -> str:
+    """The increase of the loss on text, marked if it is not significant."""
+    text = row["text"]
+    if text is None or text["value_diff"] is None:
+        return NONE
+    return f"{text['value_diff']:+.3f}{' ✓' * bool(KEPT.get(text['quality_verdict']))}"
+
+
+def _token(row: Row) -> str:
+    cost = row["cost"]
+    if row["method"] == VANILLA:
+        return f"{cost['tpot_median_ns'] / 1e6:.0f} ms"
+    return "×{tpot_ratio:.2f} {tpot_verdict}".format_map(cost)
+
+
 CHOICES = Listing(
     columns={
         "cache": "{method}",
         "needle, 1,024 tokens": "{value:.1f}",
         "question after": lambda row: f"{row['after']['value']:.1f}" if row["after"] else NONE,
-        "each token ÷ vanilla's": "×{cost[tpot_ratio]:.2f} {cost[tpot_verdict]}",
+        "text, nats": _loss,
+        "each token ÷ vanilla's": _token,
         "bytes held ÷ 16 bits": "×{cost[kv_ratio_16bit]:.2f}",
-        "bytes read ÷ vanilla's": "×{cost[kv_read_ratio]:.2f}",
+        "bytes read ÷ vanilla's": lambda row: f"×{row['cost']['kv_read_ratio'] or 1:.2f}",
     },
     order=None,
-    numbers=frozenset({1, 2, 4, 5}),
+    numbers=frozenset({1, 2, 3, 5, 6}),
 )

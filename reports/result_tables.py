@@ -295,7 +295,7 @@ def board_findings(tables: Iterable[tuple[TextGrid, Sequence[Row]]]) -> Iterator
 PEERS = Listing(
     where={
         "model": "smollm2-135m", "measure": "decoding", "status": Status.OK,
-        "method": lambda method: method != VANILLA, "tpot_ratio": lambda ratio: ratio is not None,
+        "tpot_median_ns": lambda median: median is not None,
     },
     each=("length", "threads"),
     one_host=True,
@@ -305,11 +305,13 @@ PEERS = Listing(
         "first token": lambda row: milliseconds(row["lat_median_ns"] or 0),
         "÷ vanilla's": lambda row: ratios.to_vanilla(row, 2),
         "each token": lambda row: f"{(row['tpot_median_ns'] or 0) / 1e6:,.1f} ms",
-        "÷ vanilla's ": "×{tpot_ratio:.2f} {tpot_verdict}",
+        "÷ vanilla's ": lambda row: (
+            "×{tpot_ratio:.2f} {tpot_verdict}".format_map(row) if row["tpot_ratio"] else NONE
+        ),
         "peak, MiB": lambda row: number((row["whole_peak_bytes"] or 0) / 2**20, 0),
         "peak ÷ vanilla's": lambda row: number(row["whole_peak_ratio"], 2, "×"),
     },
-    order=("tpot_ratio",),
+    order=("tpot_median_ns",),
     numbers=frozenset({1, 2, 4, 6}),
 )  # fmt: skip
 

@@ -24,6 +24,7 @@ from bench.rows.comparison import Comparison, Name
 from bench.rows.engine import kernel_names
 from bench.statistics import paired, scores
 from bench.status import QualityComparison, Status, Verdict
+from bench.units import counted
 
 TIMES: dict[str, Name] = {"latency": "lat", "tpot": "tpot"}
 FIGURES = ("quality", *TIMES, "memory", "kv_held")
@@ -245,7 +246,8 @@ def _why_missing(side: str, row: Row, reason: str | None) -> str:
 def holm_corrected(differences: Sequence[Difference]) -> list[Difference]:
     """The differences with p-values corrected over all of them, and their final verdicts: better
     and worse need p below 0.05; same, which comes from the interval, needs none."""
-    adjusted = iter(paired.holm([d.p for d in differences if d.p is not None]))
+    tested = [d.p for d in differences if d.p is not None]
+    adjusted = iter(paired.holm(tested))
     result = []
     for difference in differences:
         if difference.p is not None:
@@ -253,7 +255,7 @@ def holm_corrected(differences: Sequence[Difference]) -> list[Difference]:
             difference = difference._replace(p=p)
             if p >= SURE and difference.verdict in (ChangeVerdict.BETTER, ChangeVerdict.WORSE):
                 note = f"{difference.note}; " if difference.note else ""
-                note += f"p = {p:.2g} after Holm's correction"
+                note += f"p = {p:.2g} after Holm's correction for {counted(len(tested), 'test')}"
                 difference = difference._replace(verdict=ChangeVerdict.UNDECIDED, note=note)
         result.append(difference)
     return result

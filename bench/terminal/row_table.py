@@ -135,7 +135,11 @@ def _notes(r: Mapping[str, Any]) -> Iterator[str]:
     elif r["weights_kind"] == "random" and r["status"] == Status.OK and r.get("value") is None:
         yield "random weights have no score"
     if quality_verdicts.quality_verdict(r) == QualityVerdict.UNTELLABLE:
-        yield f"these rows do not tell methods apart: {BASELINE} is at chance or scores all points"
+        nothing_lost = (
+            f"has nearly all points, and {counted(r.get('n_scored'), 'row')} show no loss"
+        )
+        state = "is at chance" if quality_verdicts.vanilla_at_chance(r) else nothing_lost
+        yield f"these rows do not tell methods apart: {BASELINE} {state}"
     if r["status"] == "ok" and r.get("large_memory_kept") is False:
         what = "blocks of 32 MiB and more, which malloc could not keep in this machine's memory"
         yield f"[yellow]page faults[/] are in the times, of {what}"
@@ -226,7 +230,7 @@ def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         return
     against = _against(latency)
     if latency.ratio is not None and math.isinf(latency.ratio_ci_hi or 0):
-        few = f"undecided: {latency.n_pairs} pairs are too few, measure=standard takes more"
+        few = f"undecided after {counted(latency.n_pairs, 'pair')}: measure=standard takes more"
         against = f"×{latency.ratio:.3f} [yellow]{few}[/]"
     label = "time to first token, ms" if r.get("new_tokens") else "latency, ms"
     yield label, ms(latency.median_ns), ms(latency.base_median_ns), against

@@ -72,17 +72,23 @@ def test_choices_are_caches_that_keep_the_needle_with_their_cost():
         ours("snapkv", QualityVerdict.LOWER, budget=0.25),
         ours("tova", QualityVerdict.KEPT, budget=0.5),
         ours("oracle_topk", QualityVerdict.KEPT, budget=0.25) | {"oracle": True},
+        ours(verdict=None) | {"method": "vanilla", "value": 80.0},
     ]
     costs = [
         row | times | {"length": length, "tpot_ratio": ratio, "kv_bytes_held": held,
-                       "kv_ratio_16bit": 0.25, "kv_read_ratio": 0.5}
-        for row, held in zip(board, (3, 5, 1, None, 1), strict=True) if held
+                       "kv_ratio_16bit": 0.25, "kv_read_ratio": 0.5, "tpot_median_ns": 7e6}
+        for row, held in zip(board, (3, 5, 1, None, 1, 9), strict=True) if held
         for length, ratio in ((2048, 1.5), (8192, 1.25))
     ]  # fmt: skip
     after = board[0] | {"question": "after", "value": 40.0}
-    choices = decoder_tables.choices([*board, after, *costs])
+    text = [
+        row | {"task": "perplexity", "value_diff": 0.002, "quality_verdict": verdict}
+        for row, verdict in zip(board, (QualityVerdict.KEPT, QualityVerdict.LOWER), strict=False)
+    ]
+    choices = decoder_tables.choices([*board, after, *text, *costs])
     [(grid, _)] = decoder_tables.CHOICES.tables(choices)
-    assert [line[0].partition("·")[0] for line in grid.lines] == ["kivi", "q8_0"]
-    assert grid.lines[0][1:] == ["50.0", "40.0", "×1.25 slower", "×0.25", "×0.50"]
-    assert grid.lines[1][2] == NONE
+    assert [line[0].partition("·")[0] for line in grid.lines] == ["kivi", "q8_0", "vanilla"]
+    assert grid.lines[0][1:] == ["50.0", "40.0", "+0.002 ✓", "×1.25 slower", "×0.25", "×0.50"]
+    assert grid.lines[1][2:4] == [NONE, "+0.002"]
+    assert grid.lines[2][1:5] == ["80.0", NONE, NONE, "7 ms"]
     assert decoder_tables.choices(board) == []
