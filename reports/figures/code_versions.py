@@ -9,26 +9,34 @@ from collections.abc import Sequence
 import pandas as pd
 
 from bench.request import plugins
+from bench.units import counted
+
+LEFT_OUT = "left out, as newer code has rows of the same settings"
+BEHIND = "drawn, of older code than other rows of the method on the same host"
+MOST_NAMED = 4
 
 
 def of_newest_code(frame: pd.DataFrame, setting: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
     """For each method in each setting, the rows of its newest code, so that no mean or curve mixes
-    two versions; and a warning for each method with older rows. Versions are compared among rows of
-    the same composition: a method that contains another method, such as snapkv with
-    prefill=vertical_slash, has the code of both."""
+    two versions; and lines about rows that are left out or drawn in spite of older code. Versions
+    are compared among rows of the same composition: a method that contains another method, such as
+    snapkv with prefill=vertical_slash, has the code of both."""
     older = _older(frame, setting)
     left_out = frame.loc[older, "method"].value_counts().sort_index()
     kept = frame[~older]
     behind = kept.loc[_older(kept, ["host_id"]), "method"].value_counts().sort_index()
     said = [
-        f"set aside {count} row{'s' * (count > 1)} of {name}: older than its code in newer ones"
-        for name, count in left_out.items()
-    ]
-    said += [
-        f"{count} row{'s' * (count > 1)} of {name} older than its newest code on their host"
-        for name, count in behind.items()
+        f"{what}: {counted(int(counts.sum()), 'row')} ({_listed(counts)})"
+        for what, counts in ((LEFT_OUT, left_out), (BEHIND, behind))
+        if len(counts)
     ]
     return kept, said
+
+
+def _listed(counts: pd.Series[int]) -> str:
+    named = [f"{name} {count}" for name, count in counts.nlargest(MOST_NAMED).items()]
+    others = len(counts) - len(named)
+    return ", ".join(named) + (f", {others} more methods" if others > 0 else "")
 
 
 @functools.lru_cache(maxsize=4096)

@@ -123,7 +123,7 @@ def test_a_figure_has_rows_of_one_code_of_a_method(tmp_path):
     old = measured("vcc", 1024, method_version="old", created_utc="2026-01-01T00:00:00+00:00")
     found = load(store(tmp_path, [new, old]))
     assert set(found.cells.loc[found.cells["method"] == "vcc", "length"]) == {512}
-    assert any("1 row of vcc" in warning for warning in found.warnings)
+    assert any("1 row (vcc 1)" in warning for warning in found.warnings)
 
 
 def test_versions_are_compared_among_rows_of_one_composition(tmp_path, capsys):
