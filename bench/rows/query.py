@@ -11,6 +11,7 @@ from statistics import fmean, stdev
 from typing import Any, TypeVar
 
 from bench.errors import RequestError, unknown
+from bench.request.schema import BASELINE
 from bench.rows.columns import COLUMNS, SCHEMA_VERSION, Column, Row, value_of
 from bench.rows.shards import column_named, schema_version, write_whole
 from bench.rows.store import LIGHT, PREDICTIONS, Store
@@ -95,6 +96,11 @@ def select(
         if stored and not rows and name in COLUMNS and name not in PREFIXES:
             present = {str(value_of(row, name)) for row in stored}
             if len(present) <= MOST_NAMED and not any(map(fits, stored)):
+                if (name, values) == ("method", [BASELINE]):
+                    raise RequestError(
+                        f"no row of {BASELINE} in {folder}: bench run method={BASELINE} adds one; "
+                        "bench results lists the others' comparisons with it"
+                    )
                 raise unknown(f"{name} in {folder}", ",".join(values), present)
     return rows, warnings
 
