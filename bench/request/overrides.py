@@ -107,8 +107,17 @@ def check_overrides(overrides: Sequence[str], methods: Sequence[str] | None = No
         if tasks and all(":" in name for names in tasks for name in names):
             result.append("data=hub")
     if not {"task", "recipe", "experiment"} & set(keys):
+        if _for_decoders(methods) and not any(key.startswith(("model", "engine")) for key in keys):
+            result.append(f"model={plugins.conf('', 'config')['decoder']}")
         result += _task_overrides(result, keys)
     return result
+
+
+def _for_decoders(methods: Iterable[str]) -> bool:
+    """Whether methods other than vanilla are given, and all of them are for decoders alone."""
+    names = [name for name in methods if name != schema.BASELINE]
+    facts = (plugins.conf("method", name).get("facts", {}) for name in names)
+    return bool(names) and all(fact.get("families") == ["decoder"] for fact in facts)
 
 
 def _task_overrides(overrides: Sequence[str], keys: Sequence[str]) -> list[str]:

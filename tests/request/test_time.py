@@ -3,6 +3,8 @@
 import shlex
 from dataclasses import replace
 
+import pytest
+
 from bench.models import auto
 from bench.request.cell import Cell
 from bench.request.compose import command_of, compose
@@ -27,3 +29,16 @@ def test_a_decoder_without_a_task_finds_a_needle():
     request = compose(["model=embedded-llama"])
     assert (request["task"]["name"], request["length"]) == ("ruler_niah_single_2", 1024)
     assert compose(["model=embedded-llama", "length=512"])["length"] == 512
+
+
+@pytest.mark.parametrize(
+    ("words", "model"),
+    [
+        (["method=snapkv"], "embedded-llama"),
+        (["method=snapkv", "task=narrativeqa"], "embedded"),
+        (["method=vcc"], "embedded"),
+    ],
+    ids=" ".join,
+)
+def test_a_method_for_decoders_has_a_decoder_unless_more_is_given(words, model):
+    assert compose(words)["model"]["name"] == model
