@@ -23,6 +23,7 @@ from typing import NamedTuple
 import psutil
 from packaging.requirements import Requirement
 
+from bench.files import cache_folder
 from bench.host import gpu, host, linux
 from bench.terminal import text_table
 from bench.terminal.options import command, format_option, results_option
@@ -230,9 +231,9 @@ def _steadiness() -> Finding:
 def _models() -> Finding:
     base = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
     hub = Path(os.environ.get("HF_HUB_CACHE") or Path(base) / "hub")
-    names = sorted(
-        path.name[len("models--") :].replace("--", "/") for path in hub.glob("models--*")
-    )
+    configs = (cache_folder() / "models").glob("[!.]*/config.json")
+    folders = [*hub.glob("models--*"), *(config.parent for config in configs)]
+    names = sorted({each.name.removeprefix("models--").replace("--", "/") for each in folders})
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    found = f"{', '.join(names[:3])}{more} of the hub" if names else "none of the hub"
+    found = f"{', '.join(names[:3])}{more}" if names else "none of the hub"
     return Finding("cached models", State.OK, f"the shipped ones, {found}")

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from bench.errors import RequestError, RunError
+from bench.errors import RequestError, RunError, unknown
 from bench.files import check_own, record_own
 from bench.models import stored
 from bench.request import plugins
@@ -94,7 +94,10 @@ def _fetch_model(name: str, origin: str) -> str | Path:
     from tasks.loading.hub import is_missing
     from tasks.loading.sources import first_line
 
-    repo = plugins.conf("model", name)["path"] if name in plugins.available("model") else name
+    names = plugins.available("model")
+    if name not in names and "/" not in name:
+        raise unknown("model", name, [*names, "ORG/NAME of the hub"])
+    repo = plugins.conf("model", name)["path"] if name in names else name
     try:
         return snapshot_download(repo, allow_patterns=list(stored.CHECKPOINT_FILES))
     except Exception as error:  # the library lets errors of its HTTP client through

@@ -49,6 +49,12 @@ def ls(chosen: str | None, form: str) -> int:
         text_table.show(form, names, metrics, names, cells)
         return 0
     if chosen and chosen not in PLURALS and chosen not in GROUPS:
+        for group in SHOWN:
+            if chosen in plugins.available(group):
+                raise RequestError(
+                    f"'{chosen}' is a {group}, which bench ls {group}s lists. Known lists: "
+                    f"{', '.join(LISTS)}"
+                )
         raise unknown("list", chosen, LISTS)
     groups = [PLURALS.get(chosen, chosen)] if chosen else SHOWN
     only = groups[0] if len(groups) == 1 else ""

@@ -73,6 +73,7 @@ COMMANDS = {
 """Group → command → the function behind it, and its line in the overview."""
 TARGETS = {name: target for group in COMMANDS.values() for name, (target, _) in group.items()}
 
+INTERRUPTED = "interrupted; finished work is kept, the same command resumes"
 DRAWN_BY_OTHERS = (["fetch"], ["lm_eval"], ["train"])
 """Commands that show progress bars of other libraries."""
 
@@ -128,11 +129,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Exit codes: 0 done, 1 a run failed, 2 a wrong request, 130 interrupted."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     streams.accept_any_text(clean_errors=words[:1] not in DRAWN_BY_OTHERS)
+    if words[:1] == ["run"] and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminated)
     code = dispatch(words)
     if arguments is None:
         # All output is written: Ctrl-C while the interpreter shuts down must not change the code.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(code)
+
+
+def _terminated(number: int, _: object) -> None:
+    """Say what Ctrl-C says, and end by the signal."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"bench: {INTERRUPTED}\n".encode())
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)
 
 
 def dispatch(arguments: Sequence[str]) -> int:
@@ -161,7 +172,7 @@ def _outcome(arguments: Sequence[str]) -> tuple[int, str]:
     except click.exceptions.Exit as done:
         return int(done.exit_code), ""
     except KeyboardInterrupt:
-        return 130, "interrupted; finished work is kept, the same command resumes"
+        return 130, INTERRUPTED
     except BrokenPipeError:
         return 1, ""
     except click.UsageError as error:

@@ -48,7 +48,7 @@ def run(words: Sequence[str], multirun: bool, details: bool) -> int:
         return _run_sweep(overrides)
     from bench.execution import runner
     from bench.host.job import RUN_ID
-    from bench.request import parameters
+    from bench.request import parameters, weights
     from bench.request.cell import Cell
     from bench.request.compose import compose
     from bench.sweep import log, plan, sweep
@@ -60,6 +60,8 @@ def run(words: Sequence[str], multirun: bool, details: bool) -> int:
     parameters.check_values(request)
     stream = log.EventStream(plan.events_path(request), RUN_ID)
     stream.check_writable()
+    if warning := weights.beyond_positions(request):
+        print(f"bench: {warning}", file=sys.stderr)
     if (seconds := parameters.generating_s(request)) > WORTH_SAYING_S:
         print(f"generating rows: about {span(seconds)} …", file=sys.stderr)
     results = Path(request["results"]).expanduser().resolve()

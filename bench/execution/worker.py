@@ -14,9 +14,10 @@ import resource
 import sys
 import time
 import traceback
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from bench.errors import RequestError, RunError
+from bench.errors import OWN, RequestError, RunError, raised_at
 from bench.execution import kept_blocks
 from bench.host import linux
 from bench.status import Status
@@ -101,10 +102,20 @@ def run(module: str, channels: Channels, parent: int) -> None:
         status = memory_status(error)
         if status:
             traceback.clear_frames(error.__traceback__)  # frees the objects of the failed call
-        lines = [f"{type(error).__name__}: {error}\n", *traceback.format_exception(error)[-6:]]
+        named = f"{type(error).__name__}: {error}\n"
+        named = named.replace("\n", f"{_plugin_place(error, request)}\n", 1)
+        lines = [named, *traceback.format_exception(error)[-6:]]
         detail = _below_import_path("".join(lines).strip())
         answer = {"status": status or Status.ERROR, "detail": detail, "stage": report.stage}
     report.send("answer", **answer)
+
+
+def _plugin_place(error: BaseException, request: Mapping[str, Any]) -> str:
+    """' (FILE:LINE)' of the error in the code of a plugin's method or task; else empty."""
+    cell = json.loads(request.get("cell") or "{}")
+    targets = [cell[part]["target"] for part in ("method", "task") if part in cell]
+    places = [raised_at(error, target) for target in targets if not target.startswith(OWN)]
+    return next((f" ({os.path.basename(place)})" for place in places if place), "")
 
 
 def _below_import_path(text: str) -> str:

@@ -85,6 +85,10 @@ def check_overrides(overrides: Sequence[str], methods: Sequence[str] | None = No
         if group == "model.config" and not all(isinstance(each, dict) for each in values):
             raise RequestError(NO_CONFIG)
         choices = [str(each) for each in values]
+        if group in PATHS and "" in choices:
+            named = "a name (bench ls models), a checkpoint's folder or ORG/NAME of the hub"
+            takes = named if group == "model" else "a file or folder"
+            raise RequestError(f"{line} is not accepted: it takes {takes}")
         if group == "model":
             result += _model_overrides(choices)
             continue

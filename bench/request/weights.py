@@ -11,6 +11,7 @@ that determines its weights: it is trained once and shared by all cells that nee
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -19,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.errors import RequestError
+from bench.errors import RequestError, RunError
 from bench.models import auto, stored
 from bench.request import plugins
 from bench.request.schema import uses_adapted
@@ -178,6 +179,16 @@ def find_checkpoint(path: str, revision: str | None = None) -> Path:
             f"model '{path}' is no folder here and not in the local cache; `bench fetch --model "
             f"{named.get('name', path)}` gets it from the hub{more}"
         ) from error
+
+
+def beyond_positions(request: Mapping[str, Any]) -> str | None:
+    """The warning for inputs longer than a decoder's checkpoint is configured for."""
+    model, length = request["model"], request["length"]
+    with contextlib.suppress(RequestError, RunError, ValueError):
+        folder = None if model.get("config") else find_checkpoint(model["path"], model["revision"])
+        if folder and (most := auto.rotary_positions(folder)) and most < length:
+            return f"length={length} exceeds the {most} tokens that {model['name']} is made for"
+    return None
 
 
 def source_of(folder: Path, name: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from statistics import fmean, stdev
 from typing import Any, TypeVar
 
 from bench.errors import RequestError, unknown
+from bench.request import plugins
 from bench.request.schema import BASELINE
 from bench.rows.columns import COLUMNS, SCHEMA_VERSION, Column, Row, value_of
 from bench.rows.shards import column_named, schema_version, write_whole
@@ -54,7 +56,9 @@ def sides(texts: Iterable[str], results: Path, words: Sequence[str] = ()) -> lis
         folder, chosen = (path, []) if path.exists() else (results, [text])
         if one and path.parent.name and path.parent.is_dir():
             folder, chosen = path.parent, [path.name]
-        rows, warnings = select([*chosen, *words], folder, read=read)
+        meant = _meant(text) if one else ""
+        known = folder.exists() or not meant
+        rows, warnings = select([*chosen, *words], folder, read=read) if known else ([], [])
         if one and len(ids := {row["row_id"] for row in rows}) > 1:
             some = ", ".join(sorted(ids)[:4])
             raise RequestError(
@@ -62,14 +66,23 @@ def sides(texts: Iterable[str], results: Path, words: Sequence[str] = ()) -> lis
             )
         if one and not rows:
             raise RequestError(
-                f"'{text}' is no folder, no filter such as method=vcc,length=4096, and begins no "
-                f"row's id in {folder}; bench results lists rows"
+                f"'{text}' is no folder, filter or row's id. Did you mean {meant}?"
+                if meant
+                else f"'{text}' is no folder, no filter such as method=vcc,length=4096, and begins "
+                f"no row's id in {folder}; bench results lists rows"
             )
         if not rows:
             raise RequestError(f"no row in {folder} fits '{text}'; bench results lists rows")
         selected = Selection(text, folder, rows, warnings, {} if one else named(chosen), one)
         selections.append(selected)
     return selections
+
+
+def _meant(text: str) -> str:
+    """The filter by the method or task that a text nearly names; empty if it names none."""
+    groups = {name: group for group in ("task", "method") for name in plugins.available(group)}
+    near = difflib.get_close_matches(text, groups, n=1, cutoff=0.7)
+    return f"{groups[near[0]]}={near[0]}" if near else ""
 
 
 def _read(folder: Path, columns: Sequence[str]) -> tuple[list[Row], list[str]]:

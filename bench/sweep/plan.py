@@ -186,6 +186,9 @@ def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
     cells = _ordered(cells, time_s)
     n_timed = sum(1 for p in cells if p.runs and p.cell and (p.cell.plan.timed or p.cell.probe))
     warning = launchers.check(engine, launcher, map(json.loads, devices), n_timed)
+    distinct = {(p.request["model"]["name"], p.request["length"]): p.request for p in points}
+    beyond = [line for each in distinct.values() if (line := weights.beyond_positions(each))]
+    warning = "; ".join(filter(None, [warning, *beyond])) or None
     return Plan(
         tuple(cells), engine, launcher_name, launcher, results, base["time"], time_s, warning,
         events_path(base), planner.texts(cells),

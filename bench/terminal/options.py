@@ -9,11 +9,22 @@ from typing import Any
 
 import click
 
-from bench.errors import unknown
+from bench.errors import RequestError, unknown
 from bench.rows import DEFAULT
 from bench.terminal.text_table import FORMATS
 
-PATH = click.Path(readable=False, path_type=Path)
+
+class GivenPath(click.Path):
+    """A path that is not empty: an empty one would be the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            name = param.opts[0].removeprefix("--") if param else "path"
+            raise RequestError(f"{name}= is not accepted: it takes a file or folder")
+        return super().convert(value, param, ctx)
+
+
+PATH = GivenPath(readable=False, path_type=Path)
 JSON = "--json"
 COMPLETE = "_BENCH_COMPLETE"
 """Environment variable by which a shell's script asks for completions."""
@@ -28,12 +39,13 @@ class Command(click.Command):
         options = {name: param for param in self.get_params(ctx) for name in param.opts}
         words = []
         for word in args:
-            name, _, value = word.partition("=")
+            name, equals, value = word.partition("=")
             option = f"--{name.replace('.', '-').replace('_', '-')}"
-            param = options.get(option) if value else options.get(word)
+            param = options.get(option) if equals else options.get(word)
+            accepted = value or (param and param.type is PATH)
             if word == JSON and param and not param.expose_value:
                 word = "--format=json"
-            elif value and isinstance(param, click.Option) and not param.is_flag:
+            elif accepted and equals and isinstance(param, click.Option) and not param.is_flag:
                 word = f"{option}={value}"
             words.append(word)
         return super().parse_args(ctx, words)

@@ -83,3 +83,16 @@ def test_bytecode_that_is_never_written_is_worth_a_look(monkeypatch, tmp_path):
     assert doctor._bytecode().state == State.LOOK
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE")
     assert doctor._bytecode().state == State.OK
+
+
+def test_models_of_the_hub_and_of_packages_are_listed(monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert doctor._models().found == "the shipped ones, none of the hub"
+    models = tmp_path / "longctx-bench" / "models"
+    (tmp_path / "hub" / "models--org--hub").mkdir(parents=True)
+    (models / "of.downloads").mkdir(parents=True)
+    for name in ("org--packaged", ".org--torn.unfinished"):
+        (models / name).mkdir()
+        (models / name / "config.json").touch()
+    assert doctor._models().found == "the shipped ones, org/hub, org/packaged"

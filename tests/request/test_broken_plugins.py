@@ -131,6 +131,17 @@ def test_a_task_that_cannot_be_used_is_named(plugin, refused, tmp_path, yaml, co
     assert expected in line and ("broken" in line or "task.metric" in line)
 
 
+def test_an_error_while_it_runs_is_one_line_with_file_and_line(
+    plugin, tmp_path, monkeypatch, capsys
+):
+    raising = "    def attend(self, *given):\n        raise RuntimeError('no\\nwindow')\n"
+    monkeypatch.setenv("PYTHONPATH", str(plugin("method", METHOD_YAML, METHOD + raising)))
+    words = ("method=broken", "measure=quality", "length=256", "n=1", f"results={tmp_path}")
+    assert dispatch(["run", *words]) == 1
+    assert "RuntimeError: no (broken_plugin_" in (out := capsys.readouterr().out)
+    assert ".py:8)" in out
+
+
 def test_a_plan_refuses_the_cells_of_a_broken_task_alone(plugin, tmp_path, capsys):
     plugin("task", TASK_YAML.replace("f1", "f2"), TASK)
     model = made.checkpoint(tmp_path / "model")

@@ -14,7 +14,7 @@ import bench
 from bench.errors import RequestError
 from bench.request import compose, plugins
 from bench.request.cell import Cell
-from bench.request.weights import training_of
+from bench.request.weights import beyond_positions, training_of
 from bench.sweep.grid import SweepGrid
 from tests import made
 from tests.conftest import ROOT
@@ -256,3 +256,17 @@ def test_a_model_of_the_current_folder_is_found_by_a_run_in_the_projects(tmp_pat
     cell = bench.compose("model=../models/own", "task=narrativeqa", "length=512", "n=2")
     assert cell.model["original_path"] == cell.model["path"] == str(folder)
     assert bench.compose("length=512").model["original_path"] == "bench/models/embedded/t5"
+
+
+@pytest.mark.parametrize(
+    ("model", "length", "expected"),
+    [
+        ("embedded-llama", 32769, "length=32769 exceeds the 32768 tokens that embedded-llama is"),
+        ("embedded-llama", 32768, None),
+        ("embedded", 32769, None),
+        ("random-llama-1b", 999999, None),
+    ],
+)
+def test_a_length_beyond_a_decoders_positions_is_said(model, length, expected):
+    said = beyond_positions(compose.compose([f"model={model}", f"length={length}"]))
+    assert said is None if expected is None else said.startswith(expected)

@@ -118,6 +118,17 @@ def test_an_interrupted_sweep_goes_on_with_the_same_command(
     assert code == 0 and Store(tmp_path).rows().num_rows == 6
 
 
+def test_a_terminated_run_says_that_finished_work_is_kept(tiny_t5, tmp_path):
+    words = ["run", *CELL, "method=vanilla", f"model={tiny_t5}", f"results={tmp_path}"]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "bench", *words], cwd=ROOT, text=True, stderr=subprocess.PIPE
+    )
+    assert running.stderr and "×" in running.stderr.readline()
+    running.terminate()
+    _, told = running.communicate(timeout=60)
+    assert running.returncode == -signal.SIGTERM and "interrupted; finished work is kept" in told
+
+
 def swept_until(then, tmp_path, capsys, monkeypatch):
     """The exit code and last lines of a sweep of three cells; `then` is done after the second."""
     stored = runner.run
