@@ -112,7 +112,7 @@ def check_overrides(overrides: Sequence[str], methods: Sequence[str] | None = No
             result.append("data=hub")
     if not {"task", "recipe", "experiment"} & set(keys):
         if _for_decoders(methods) and not any(key.startswith(("model", "engine")) for key in keys):
-            result.append(f"model={plugins.conf('', 'config')['decoder']}")
+            result.append(f"model={plugins.conf('', 'config')['default_decoder']}")
         result += _task_overrides(result, keys)
     return result
 
@@ -208,7 +208,7 @@ def _check_keys(keys: Sequence[str], methods: Sequence[str]) -> None:
         if head in schema.OTHER_NAMES:
             raise schema.not_a_word(head)
         if head not in (*fields, *GROUPS, "hydra"):
-            raise unknown("name", head, {*schema.NAMES, *GROUPS})
+            raise unknown("name", head, {*schema.NAMES, *GROUPS} - {*schema.BY_TASK})
         if head == "recipe" != key and not {"recipe", "experiment"} & set(keys):
             raise RequestError(f"{key}: no recipe is chosen; give recipe=NAME (bench ls recipes)")
         check_parameter(key, methods)

@@ -23,7 +23,7 @@ AFTER = "after"
 """`question=after`: a text's question is read once the KV cache of the text is made."""
 BASELINE = "vanilla"
 """The method with which every other is compared."""
-BY_TASK = ("n_by_task", "method_by_task", "task_by_answers", "decoder")
+BY_TASK = ("n_by_task", "method_by_task", "task_by_answers", "default_decoder")
 """Keys of a request that do not outlast its resolution."""
 FROM_REQUEST = {"include_path": ("data", "dir"), "tokenizer": ("model", "path")}
 """Parameter of a task → the part of the request that is its default."""
@@ -203,7 +203,7 @@ class Config:
     """One request. A method and a task have their own parameters in addition to `target`;
     `n_by_task` maps a task to its default `n`, `method_by_task` a task to parameters of the methods
     that have them, `task_by_answers` a kind of answers to the default task of a request, for a
-    model with a trained head of this kind, and `decoder` is the default model of methods for
+    model with a trained head of this kind, and `default_decoder` is the model of methods for
     decoders."""
 
     method: dict[str, Any] = field(default_factory=dict)
@@ -220,7 +220,7 @@ class Config:
     n_by_task: dict[str, int] = field(default_factory=dict)
     method_by_task: dict[str, dict[str, Any]] = field(default_factory=dict)
     task_by_answers: dict[str, list[str]] = field(default_factory=dict)
-    decoder: str = MISSING
+    default_decoder: str = MISSING
     batch: int = MISSING
     dtype: str = MISSING
     threads: int | None = MISSING
