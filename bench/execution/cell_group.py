@@ -105,14 +105,16 @@ def measure(
 
 
 def answer_in_batches(run: CellRun) -> Counter[str]:
-    """Answers the texts of one cell, if its method allows this, together with vanilla if that has
-    not answered before. Returns the columns of a row that hold the time of it."""
-    if key(run.cell) is None:
-        return Counter()
+    """Answers the texts of a cell without stored predictions, if its method allows this, together
+    with vanilla if that has none either. Returns the columns of a row that hold the time of it."""
     folder = run.results / PREDICTIONS
-    base = [
-        cell for cell in _vanilla(run.cell) if not Predictions(folder, cell.prediction_key).done()
-    ]
+
+    def answered_before(cell: Cell) -> bool:
+        return bool(Predictions(folder, cell.prediction_key).done())
+
+    if key(run.cell) is None or answered_before(run.cell):
+        return Counter()
+    base = [cell for cell in _vanilla(run.cell) if not answered_before(cell)]
     return _answer(run, [run.cell, *base], "quality")
 
 

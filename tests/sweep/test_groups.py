@@ -11,7 +11,7 @@ import pytest
 
 import bench
 from bench.cli.main import dispatch
-from bench.execution import runner
+from bench.execution import cell_group, runner
 from bench.rows.predictions import Predictions
 from bench.rows.store import Store
 from bench.sweep.estimate import Estimates
@@ -129,3 +129,10 @@ def test_a_cell_by_itself_answers_together_with_vanilla(tmp_path):
     assert sorted(map(len, stored(tmp_path).values())) == [2, 2]
     alone = runner.run(bench.compose(*words), tmp_path / "alone", share_prefill=False)
     assert alone["batched_answers"] is None and alone["value"] == row["value"]
+
+
+def test_stored_answers_start_no_batches(tmp_path, monkeypatch):
+    cell = bench.compose(*QUALITY, "n=2", "method=snapkv")
+    first = bench.run(cell, tmp_path)
+    monkeypatch.setattr(cell_group, "_answer", lambda *_: pytest.fail("answers again"))
+    assert runner.run(cell, tmp_path, force=True)["value"] == first["value"]
