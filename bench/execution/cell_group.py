@@ -38,7 +38,7 @@ Columns = dict[str, Any]
 STAGE = "shared prefill"
 FULL_BATCH = 48
 """Rows that answer together; the next text is read when there are fewer. Without attention, a step
-of SmolLM2-135M on 1 thread takes 12 ms a row for 14 rows, 3.6 for 52, and 3.4 for 64."""
+of SmolLM2-135M on 1 thread takes 15 ms a row for 12 rows, 3.6 for 52, and 3.4 for 64."""
 OWN = "methods."
 """The project's own methods: another's code could read a neighbour's cache in the same process."""
 VANILLA = "-1"
