@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import sys
@@ -150,13 +149,10 @@ def _run_sweep(overrides: Sequence[str]) -> int:
 def plan(words: Sequence[str], form: str) -> int:
     from rich.markup import escape
 
-    from bench.request.answering import models_for
-    from bench.request.cell import task_of
     from bench.sweep import plan as planning
     from bench.sweep.plan import PlanState
     from bench.terminal import sweep_summary
     from bench.units import counted, memory, span
-    from tasks.base import ANSWERS
 
     made = planning.plan(words)
     records = (
@@ -187,13 +183,6 @@ def plan(words: Sequence[str], form: str) -> int:
         text_table.remark(form, f"{nats} takes {counted(n, 'text')}, by a row of {label}")
     if over := made.of(PlanState.OVER_BUDGET):
         text_table.remark(form, f"the budget leaves {counted(len(over), 'cell')} unmeasured")
-    kinds: dict[str, None] = {}
-    for task in {p.request["task"]["name"]: p.request["task"] for p in made.cells}.values():
-        with contextlib.suppress(RequestError):
-            kinds[task_of(task).answers] = None
-    for kind in kinds:
-        models = ", ".join(models_for(kind))
-        text_table.remark(form, f"models that answer with {ANSWERS[kind]}: {models}")
     if made.warning:
         print(f"bench: {made.warning}", file=sys.stderr)
     return 2 if made.of(PlanState.REFUSED) else 0

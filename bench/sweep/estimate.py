@@ -1,8 +1,9 @@
 """Estimates of a cell's time and memory, before the cell runs.
 
 They use a formula of the model's size and the input's length, calibrated by measured rows: rows of
-the same method and model, else of the same model, else of the same device. Without rows it assumes
-a typical processor and attention in linear memory, and can be wrong by a factor of three. No torch.
+the same method and model, else of the same model, here or in results/reference, else of the same
+device. Without rows it assumes a typical processor and attention in linear memory, and can be wrong
+by a factor of three. No torch.
 """
 
 from __future__ import annotations
@@ -245,10 +246,14 @@ class _Measured:
 
 
 class Estimates:
-    """Estimates calibrated by measured rows."""
+    """Estimates calibrated by measured rows, for models without any by the `others` of a model."""
 
-    def __init__(self, rows: Iterable[tuple[Cell, Row]]) -> None:
-        self.rows = [_Measured(cell, row) for cell, row in rows if row["status"] == Status.OK]
+    def __init__(
+        self,
+        rows: Iterable[tuple[Cell, Row]],
+        others: Callable[[str], Iterable[tuple[Cell, Row]]] = lambda model: (),
+    ) -> None:
+        self.rows, self._others = _ok(rows), functools.cache(lambda model: _ok(others(model)))
 
     def seconds(self, cell: Cell) -> float:
         near = [row for row in self._near(cell) if row.cell.measure == cell.measure]
@@ -298,12 +303,19 @@ class Estimates:
         """The rows of the most similar cells, nearest in length first."""
         device = [row for row in self.rows if row.cell.device["kind"] == cell.device["kind"]]
         model = [row for row in device if row.cell.model["name"] == cell.model["name"]]
+        if not model:
+            found = self._others(cell.model["name"])
+            model = [row for row in found if row.cell.device["kind"] == cell.device["kind"]]
         method = [row for row in model if row.cell.method["name"] == cell.method["name"]]
         rows = sorted(
             method or model or device,
             key=lambda row: abs(math.log(row.cell.length / cell.length)),
         )
         return rows[:N_NEAREST]
+
+
+def _ok(rows: Iterable[tuple[Cell, Row]]) -> list[_Measured]:
+    return [_Measured(cell, row) for cell, row in rows if row["status"] == Status.OK]
 
 
 def _extrapolated(rows: list[_Measured], cell: Cell) -> int | None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ SMALLEST, SMALLEST_JOB = 4, 16
 """Cells of a part of a group, in a worker and in a job of Slurm; in smaller parts hardly less would
 be read than alone."""
 
+REFERENCE = plugins.ROOT / "results" / "reference"
 DETECTABLE_NATS = 0.02
 """Difference from vanilla in nats; a plan gives the number of texts that show it."""
 
@@ -200,14 +202,16 @@ def events_path(request: Mapping[str, Any]) -> Path | None:
     return Path(request["events"]).expanduser().resolve() if request["events"] else None
 
 
-def measured(results: Path) -> list[tuple[Cell, Row]]:
-    """The rows of a folder that hold a cell, with their cells and the keys that plans use."""
+def measured(results: Path, model: str | None = None) -> list[tuple[Cell, Row]]:
+    """The rows of a folder that hold a cell, or those of one model, with their cells and the keys
+    that plans use."""
     if not results.is_dir():
         return []
     from bench.rows.store import Store
 
+    where = {} if model is None else {"model": model}
     rows: list[tuple[Cell, Row]] = []
-    for row in Store(results).rows(COLUMNS).to_pylist():
+    for row in Store(results).rows(COLUMNS, where).to_pylist():
         try:
             cell = Cell.from_json(row["cell"])
             rows.append((cell, {**row, "plan_key": cell.plan_key}))
@@ -232,7 +236,8 @@ class _Planner:
     def __init__(self, results: Path, threads: int, force: bool) -> None:
         self.threads, self.force = threads, force
         self.rows = measured(results)
-        self.finished, self.estimates = finished(self.rows), Estimates(self.rows)
+        self.finished = finished(self.rows)
+        self.estimates = Estimates(self.rows, partial(measured, REFERENCE))
         self.trainings: set[str] = set()
         self.cache: dict[str, Any] = {}
 

@@ -15,6 +15,7 @@ from bench.request import compose
 from bench.request.cell import Cell
 from bench.request.overrides import check_overrides
 from bench.rows.store import Store
+from bench.sweep import plan as planning
 from bench.sweep.estimate import Estimates, Size, formula_bytes, size
 from bench.sweep.grid import SweepGrid
 from bench.sweep.plan import plan
@@ -194,7 +195,8 @@ def test_a_budget_gives_each_method_its_coarse_answer_first():
     assert len(side_by_side.open) == len([p for p in side_by_side.cells if p.runs]) < 16
 
 
-def test_estimates_follow_rows(tmp_path):
+def test_estimates_follow_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(planning, "REFERENCE", tmp_path / "none")
     words = [*QUICK, "method=vanilla", f"results={tmp_path}"]
     [before] = plan([*words, "length=1024"]).cells
     mebi = 1 << 20
@@ -207,6 +209,10 @@ def test_estimates_follow_rows(tmp_path):
     assert abs(after.bytes - (300 + 64) * mebi) < mebi
     base, extra = formula_bytes(before.cell)
     assert before.bytes == base + extra and Estimates([]).seconds(before.cell) == before.seconds
+    # A folder without rows of the model has the estimates of the project's own rows.
+    monkeypatch.setattr(planning, "REFERENCE", tmp_path)
+    [shipped] = plan([*words, "length=1024", f"results={tmp_path / 'other'}"]).cells
+    assert (shipped.seconds, shipped.bytes) == (after.seconds, after.bytes)
 
 
 @pytest.mark.parametrize("wrong", ["x", [3], 1.5, -1, 10**400, {}])
