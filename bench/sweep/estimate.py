@@ -24,13 +24,17 @@ from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 from bench.status import Status
 
-FLOPS_PER_THREAD = 4e10
+FLOPS_PER_THREAD = 8e10
 FLOPS_GPU = 3e13
+READ_PER_S = 1e10
+READ_PER_S_GPU = 2e12
+"""Bytes of weights, keys and values that a generated token reads in a second. From the caches of
+cells that answer together they are read at half the rate."""
 IMPORT_S = 5.0
 """Time in which a child process imports torch and transformers."""
 BYTES_PER_S = 5e8
 TOKEN_S = 0.004
-"""Overhead of a generated token in addition to its arithmetic."""
+"""Overhead of a generated token in addition to its reads."""
 CALL_S = 0.002
 """Overhead of a forward pass in addition to its arithmetic."""
 WARM_CALLS = 12
@@ -38,9 +42,10 @@ MEMORY_CALLS = 8
 WARM_ANSWERS, ANSWERS_A_PAIR = 6, 0.2
 """For timed decoding: answers of an arm for warm-ups and checks, and for one pair, which reads no
 prompt."""
-TAKEN, STEPPED, ANSWERED_S = 0.02, 0.2, 1.0
+TAKEN, STEPPED, ANSWERED_S = 0.04, 0.1, 1.0
 """For each of the cells that answer together: the time to score and keep a prompt, in forward
-passes, the time of a row in a batch, in generated tokens, and seconds to find stored answers."""
+passes, a row's share of a generated token's time except for its keys and values, and seconds to
+find stored answers."""
 QUALITY, QUALITY_OF_BASELINE = "quality", f"quality of {BASELINE}"
 SHARED = (QUALITY, QUALITY_OF_BASELINE, "tokens", "first_token")
 """Stages that cells of a group have in common."""
@@ -119,13 +124,18 @@ class Work:
         most = task.get("max_new_tokens") or 1
         base_model = (cell.model["family"], cell.model["weights"]) == (auto.DECODER, "pretrained")
         new_tokens = most if base_model and not cell.prompt else min(64, most) / 2
-        self.token_s = TOKEN_S + 2 * own.weights_bytes / 4 / rate
+        read_per_s = READ_PER_S_GPU if cell.device["kind"] == "cuda" else READ_PER_S
+        entries_s = entries_bytes(cell) / read_per_s
+        alone_s = TOKEN_S + own.weights_bytes * BYTES[cell.dtype] / 4 / read_per_s
+        self.token_s = alone_s + entries_s
         self.read_s = self.forward_s
         self.answer_s = new_tokens * self.token_s
+        self.stepped_answer_s = new_tokens * (STEPPED * alone_s + 2 * entries_s)
         if continuation := task.get("continuation"):
             # The continuation is read in one pass, and requires another pass of vanilla.
             self.read_s = 2 * self.forward_s
             self.answer_s = float(continuation) / cell.length * self.forward_s
+            self.stepped_answer_s = self.answer_s
         self.n_rows = int(cell.n or task.get("n", {}).get(cell.data["split"]) or 128)
 
 
@@ -158,8 +168,8 @@ def stages_s(cell: Cell) -> list[StageEstimate]:
         return StageEstimate(name, together, one.begin_s + warm_s + timed_s)
 
     if cell.plan.quality and cell.model["weights"] != "random":
-        stepped = STEPPED if cell_group.key(cell) else 1.0
-        answers_s = one.n_rows / cell.batch * (one.read_s + stepped * one.answer_s)
+        answer_s = one.stepped_answer_s if cell_group.key(cell) else one.answer_s
+        answers_s = one.n_rows / cell.batch * (one.read_s + answer_s)
         stages.append(StageEstimate(QUALITY, method, one.begin_s + answers_s))
         stages += [StageEstimate(QUALITY_OF_BASELINE, BASELINE, answers_s)] * (arms - 1)
     if cell.plan.speed:
@@ -199,10 +209,8 @@ def together_s(cell: Cell, count: int) -> float:
     if cell.plan.in_turns:
         return in_turns_s(cell, count)
     one = Work(cell)
-    # Single tokens are read in a batch of the cells.
-    answers = count if cell.task.get("continuation") else 1 + STEPPED * count
     read_s = one.read_s + TAKEN * count * one.forward_s
-    return one.begin_s + one.n_rows * (read_s + answers * one.answer_s)
+    return one.begin_s + one.n_rows * (read_s + count * one.stepped_answer_s)
 
 
 def training_s(cell: Cell) -> float:
@@ -214,6 +222,12 @@ def training_s(cell: Cell) -> float:
     steps = int(recipe["steps"] or math.ceil((recipe["epochs"] or 1) * rows / recipe["batch"]))
     evaluated = steps // int(recipe["eval_every"]) * int(recipe["dev_rows"] or ROWS)
     return one.begin_s + steps * one.step_s + evaluated * one.row_s
+
+
+def entries_bytes(cell: Cell) -> int:
+    """Bytes of the keys and values of all tokens of one row."""
+    own = size(cell.model)
+    return 2 * own.layers * own.key_width * cell.length * BYTES[cell.dtype]
 
 
 def formula_bytes(cell: Cell) -> tuple[int, int]:
@@ -291,13 +305,10 @@ class Estimates:
     def bytes_together(self, cells: Sequence[Cell]) -> int:
         """The greatest memory of a process in which cells answer together: two thirds of all keys
         and values are added for each answer of a batch, or each cell timed in turns."""
-        cell = cells[0]
-        own = size(cell.model)
-        kept = 2 * own.layers * own.key_width * cell.length * BYTES[cell.dtype]
-        answers = len(cells)
+        cell, answers = cells[0], len(cells)
         if not cell.plan.in_turns:
             answers = min(answers * Work(cell).n_rows, answers + cell_group.FULL_BATCH)
-        return max(map(self.bytes, cells)) + answers * kept * 2 // 3
+        return max(map(self.bytes, cells)) + answers * entries_bytes(cell) * 2 // 3
 
     def _near(self, cell: Cell) -> list[_Measured]:
         """The rows of the most similar cells, nearest in length first."""

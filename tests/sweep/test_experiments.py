@@ -4,6 +4,7 @@ result; all tables and figures of the papers exist."""
 import functools
 import itertools
 import re
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,6 +12,7 @@ from bench.request import plugins
 from bench.request.overrides import check_overrides
 from bench.request.schema import MEASURES
 from bench.rows.store import Store
+from bench.sweep import plan as planning
 from bench.sweep.grid import SweepGrid
 from bench.sweep.plan import Plan, PlanState, plan
 from reports.results_page import REFERENCE
@@ -30,6 +32,13 @@ TWO_CORES_BYTES = 4 << 30
 TWO_CORES_S = 45 * 60
 TEXTS = ["narrativeqa", "quality", "gist", "longeval_lines"]
 QUICKSTART = [*TEXTS, "lra_listops", "lra_text_easy", "lra_image", "lra_pathfinder_easy"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def estimates_from_sizes_alone() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "REFERENCE", ROOT / "nowhere")
+        yield
 
 
 @functools.cache
