@@ -264,7 +264,9 @@ def _show(record: Record, done: dict[str, Any], form: str) -> int:
 
 def _cell_state(note: dict[str, Any], job: Any, is_done: bool, alive: bool) -> dict[str, Any]:
     """The state of a cell from its note, its job in the queue and the stored rows."""
-    stage = str(note.get("stage", [""])[0])
+    from bench.sweep.log import stage_of
+
+    stage = stage_of(note)
     if note.get("state") == "ended":
         about = note.get("figures") or note["reason"].partition("\n")[0][:80]
         return {"state": note["status"], "about": about}

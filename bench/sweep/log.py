@@ -182,6 +182,12 @@ def has_ended(note: Mapping[str, Any]) -> bool:
     return note.get("state") == "ended"
 
 
+def stage_of(note: Mapping[str, Any]) -> str:
+    """The current stage of a running cell, with its progress."""
+    stage, done, total = note.get("stage") or ("starts", 0, 0)
+    return f"{stage} {done:,}/{total:,}" if total else str(stage)
+
+
 def _write(path: Path, content: Mapping[str, Any]) -> None:
     with replacing(path) as unfinished:
         unfinished.write_text(json.dumps(content, indent=1))

@@ -19,13 +19,15 @@ from rich.table import Table
 
 from bench.execution import cell_group, supervisor
 from bench.sweep.estimate import StageEstimate
-from bench.sweep.log import Note, has_ended
+from bench.sweep.log import Note, has_ended, stage_of
 from bench.terminal.console import Console
 from bench.terminal.text_table import styled
 from bench.units import counted, span
 
 NOTE_SECONDS = 15.0
 """Without a terminal, seconds between two lines with notes."""
+SWEEP_NOTE_SECONDS = 300.0
+"""The same for a sweep while no cell ends."""
 ENOUGH_S = 5.0
 """Seconds of the estimate that must be over before the pace corrects the rest."""
 MAX_PACE = 20.0
@@ -148,17 +150,26 @@ class SweepProgress:
     notes: dict[int, Note] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
     live: Live | None = field(default_factory=_live)
+    printed: float = field(default_factory=time.monotonic)
 
     def update(self, index: int, note: Note) -> None:
         """Shows the new note of a cell."""
         ends = has_ended(note) and not has_ended(self.notes.get(index, {}))
         self.notes[index] = note
         self.refresh()
-        if ends and not self.live:
+        if self.live:
+            return
+        now = time.monotonic()
+        if ends:
             count = f"[{len(self._ended())}/{len(self.titles)}]"
             line = f"{count} {self.titles[index]}: {note['status']}"
-            parts = filter(None, [line, note.get("figures"), span(note["seconds"])])
-            print(" · ".join(parts), flush=True)
+            parts = [line, *filter(None, [note.get("figures")]), span(note["seconds"])]
+        elif note["state"] == "running" and now - self.printed > SWEEP_NOTE_SECONDS:
+            parts = [self.titles[index], stage_of(note), f"about {span(self.left_s())} left"]
+        else:
+            return
+        self.printed = now
+        print(" · ".join(parts), flush=True)
 
     def refresh(self) -> None:
         if self.live:
@@ -202,9 +213,9 @@ class SweepProgress:
                 table.add_row(state, escape(self.titles[i]), escape(about), seconds)
         running = [item for item in self._by_time() if item[1]["state"] == "running"]
         for i, note in running[:N_RUNNING]:
-            stage, done, total = note.get("stage") or ("starts", 0, 0)
+            _, done, total = note.get("stage") or ("starts", 0, 0)
             node = f" on {note['node']}" if note.get("node") else ""
-            about = f"{stage}{f' {done}/{total}' if total else ''}{node}"
+            about = stage_of(note) + node
             bar = ProgressBar(total=total, completed=done, width=20) if total else ""
             elapsed = span(time.time() - note["since"])
             table.add_row(styled("running"), escape(self.titles[i]), about, elapsed, bar)

@@ -369,12 +369,15 @@ def test_the_live_table_shows_how_far_it_is_and_what_failed():
     assert 18 < progress.left_s() <= 20
 
 
-def test_without_a_terminal_a_line_is_printed_for_each_cell_that_ends(capsys):
+def test_without_a_terminal_a_line_is_printed_at_times_and_for_each_cell_that_ends(capsys):
     progress = SweepProgress(["method=a"], [10.0])
-    progress.update(0, {"state": "running", "since": 0.0, "at": 0.0})
-    for _ in range(2):
-        progress.update(0, ENDED)
-    assert capsys.readouterr().out == "[1/1] method=a: ok · f1 50.0 · 20 s\n"
+    running = {"state": "running", "since": time.time(), "at": 0.0, "stage": ["latency", 3, 40]}
+    progress.update(0, running)
+    progress.printed -= 600
+    for note in (running, running, ENDED, ENDED):
+        progress.update(0, note)
+    lines = ["method=a · latency 3/40 · about 10 s left", "[1/1] method=a: ok · f1 50.0 · 20 s"]
+    assert capsys.readouterr().out.splitlines() == lines
 
 
 def test_the_summary_names_each_cell_that_is_not_done(tmp_path):
