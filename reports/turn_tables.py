@@ -8,7 +8,7 @@ from functools import partial
 from bench.rows.comparison import Comparison, Name
 from bench.status import Status
 from bench.units import counted
-from reports.grids import Grid, Listing, tokens
+from reports.grids import Grid, tokens
 from reports.looks import VANILLA
 from reports.result_tables import milliseconds, number
 from reports.rows import Row
@@ -64,7 +64,7 @@ FIRST_TOKENS = Grid(
 )
 
 
-PREFILL_LOSSES = Listing(
+PREFILL_LOSSES = Grid(
     where={
         "experiment": "sparse_prefill",
         "task": "perplexity",
@@ -72,16 +72,10 @@ PREFILL_LOSSES = Listing(
         "status": Status.OK,
     },
     each=("model",),
-    order=("length",),
-    columns={
-        "tokens": "{length:,}",
-        "method": "{method}",
-        "texts": "{n_scored}",
-        "vanilla's nats per token": "{base_value:.3f}",
-        "above them; quality": (
-            "{value_diff:+.4f} ({value_diff_ci_lo:+.4f} … {value_diff_ci_hi:+.4f}) "
-            "{quality_verdict}"
-        ),
-    },
-    numbers=frozenset({0, 2, 3}),
+    column="length",
+    head=tokens,
+    cell=lambda row: (
+        "{value_diff:+.4f} ({value_diff_ci_lo:+.4f} … {value_diff_ci_hi:+.4f}) "
+        "{quality_verdict}".format_map(row)
+    ),
 )
