@@ -137,16 +137,20 @@ def timing_loop(in_process: bool = True) -> Iterator[None]:
 
 @contextlib.contextmanager
 def garbage_collection_off() -> Iterator[Callable[[], int]]:
-    """Without garbage collection; yields a function for the nanoseconds since the start."""
+    """Without garbage collection; yields a function for the nanoseconds since the start. Objects
+    that were frozen before, such as those of a fork server, stay frozen."""
     gc.collect()
-    gc.freeze()
+    frozen = gc.get_freeze_count()
+    if not frozen:
+        gc.freeze()
     gc.disable()
     started = perf_counter_ns()
     try:
         yield lambda: perf_counter_ns() - started
     finally:
         gc.enable()
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()
 
 
 Pairs = list[tuple[Sample, Sample]]

@@ -61,6 +61,19 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
     return resolve({**request, **plain}, overrides)
 
 
+def kept_or_composed(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """As `compose_with_hydra`, whose results are cached without plain values."""
+    plain = _plain_values(overrides)
+    words = [override for override in overrides if override.partition("=")[0] not in plain]
+    ingredients = _ingredients(words)
+    found = read_kept("grid", ingredients) if ingredients else None
+    if not found:
+        found = list(compose_with_hydra(words))
+        if ingredients:
+            keep("grid", ingredients, found)
+    return {**found[0], **plain}, found[1]
+
+
 def _plain_values(overrides: Sequence[str]) -> dict[str, Any]:
     """Key → value of the overrides that set an integer or a folder on which no other part of a
     request depends."""
@@ -78,10 +91,13 @@ def _plain_values(overrides: Sequence[str]) -> dict[str, Any]:
 
 def _ingredients(overrides: Sequence[str]) -> list[str]:
     """Everything from which a request is composed: its arguments, the YAML files, Hydra and this
-    code. Empty if an argument names a file or folder, since its content is read."""
+    code. Empty if an argument names a file or folder, since its content is read, or a launcher,
+    whose settings are a package's."""
     for key, _, value in (override.partition("=") for override in overrides):
         is_read = key in PATHS and key not in ONE_PATH
-        if is_read and (key != "model" or "/" in value or os.path.exists(value)):
+        if key == "launcher" or (
+            is_read and (key != "model" or "/" in value or os.path.exists(value))
+        ):
             return []
     files = sorted(Path(__file__).parent.glob("*.py"))
     for folder in plugins.conf_dirs():

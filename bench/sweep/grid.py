@@ -79,7 +79,7 @@ class SweepGrid:
                            if key.startswith("method.")}  # fmt: skip
             fixed = [override for override in fixed if not override.startswith("method.")]
         first = [f"{key}={values[0]}" for key, values in swept.items() if key not in parameters]
-        base, hydra = compose.compose_with_hydra([*fixed, *first])
+        base, hydra = compose.kept_or_composed([*fixed, *first])
         own = _experiment_sweeps(hydra, keys)
         all_swept = {**own, **swept, **parameters}
         grid = cls(fixed, all_swept, base, hydra)
@@ -140,7 +140,7 @@ class SweepGrid:
         if self.hydra["runtime"]["choices"][group] == name:
             return self.base[group]  # type: ignore[no-any-return]
         if (group, name) not in self._choices:
-            request, _ = compose.compose_with_hydra([*self.fixed, f"{group}={name}"])
+            request, _ = compose.kept_or_composed([*self.fixed, f"{group}={name}"])
             self._choices[group, name] = request[group]
         return self._choices[group, name]
 

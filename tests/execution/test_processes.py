@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import textwrap
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -159,36 +158,51 @@ def test_what_runs_out_of_memory_is_timed_again_with_large_blocks_kept_by_size(
     assert columns["baseline_status"] == ("ok" if library or arm == "method" else "oom_host")
 
 
-def printed(by_size: bool, code: str) -> str:
-    """The output of a process that keeps freed blocks in this way."""
+KEPT_BLOCKS = """
+import os, sys, torch
+from bench.execution import worker
+from bench.host import linux
+from bench.measure.timed_call import page_faults
+
+def faults():
+    for mib in (16, 64):
+        pages = []
+        for _ in range(16):
+            before = page_faults()
+            torch.ones(mib << 18)
+            pages.append(page_faults() - before)
+        print(mib, sorted(pages)[8] > 1000)
+
+def peak():
+    held, before = [], linux.status_bytes("VmRSS")
+    for size in range(1, 9):
+        blocks = [torch.ones(64 << 18) for _ in range(2)]
+        held.append(torch.ones(1000 * size))
+        del blocks
+        held.append(torch.ones(8 << 18))
+    print((linux.status_bytes("VmRSS") - before) >> 20)
+
+for by_size, part in ((False, faults), (True, faults), (True, peak))[: int(sys.argv[1])]:
+    if not (child := os.fork()):
+        worker.keep_freed_memory(by_size)
+        part()
+        sys.stdout.flush()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_blocks_are_kept_when_they_are_freed_and_by_size_need_no_more_than_the_peak():
+    """In more than half of 16 calls: malloc needs some calls until it keeps a block. Where malloc
+    keeps all it takes what is held from freed blocks, which then fit no more."""
     if sys.platform != "linux":
         pytest.skip("malloc is told by glibc's mallopt")
-    if by_size and kept_blocks.library() is None:
-        pytest.skip("blocks are kept by size by a library, which needs a compiler")
-    start = f"""
-        import torch
-        from bench.execution import worker
-        from bench.host import linux
-        from bench.measure.timed_call import page_faults
-        worker.keep_freed_memory({by_size})
-    """
-    words = [sys.executable, "-c", textwrap.dedent(start) + textwrap.dedent(code)]
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
-
-
-@pytest.mark.parametrize("by_size", [False, True])
-def test_blocks_are_kept_when_they_are_freed(by_size):
-    """In more than half of 16 calls: malloc needs some calls until it keeps a block."""
-    code = """
-        for mib in (16, 64):
-            pages = []
-            for _ in range(16):
-                before = page_faults()
-                torch.ones(mib << 18)
-                pages.append(page_faults() - before)
-            print(mib, sorted(pages)[8] > 1000)
-    """
-    assert printed(by_size, code).split() == ["16", "False", "64", "False"]
+    by_size = kept_blocks.library() is not None  # needs a compiler
+    words = [sys.executable, "-c", KEPT_BLOCKS, "3" if by_size else "1"]
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    *faults, peak = said if by_size else [*said, "200"]
+    assert faults == ["16", "False", "64", "False"] * (2 if by_size else 1)
+    assert 192 <= int(peak) < 256
 
 
 def test_a_row_of_several_processes_is_consistent_and_says_how_they_differ():
@@ -227,17 +241,3 @@ def test_a_method_that_takes_another_time_alone_widens_its_interval(alone, verdi
     assert row["lat_ratio_ci_hi"] == pytest.approx(0.6 * alone, rel=0.1)
     told = [line for line in row_table._latency(row) if "interval widened" in line]
     assert bool(told) == (alone > 1)
-
-
-def test_blocks_kept_by_size_need_no_more_than_the_peak():
-    """Where malloc keeps all it takes what is held from freed blocks, which then fit no more."""
-    code = """
-        held, before = [], linux.status_bytes("VmRSS")
-        for size in range(1, 9):
-            blocks = [torch.ones(64 << 18) for _ in range(2)]
-            held.append(torch.ones(1000 * size))
-            del blocks
-            held.append(torch.ones(8 << 18))
-        print((linux.status_bytes("VmRSS") - before) >> 20)
-    """
-    assert 192 <= int(printed(True, code)) < 256

@@ -7,6 +7,7 @@ import pytest
 from bench import files
 from bench.errors import RequestError
 from bench.request import code_hash, compose
+from bench.sweep.grid import SweepGrid
 
 WORDS = ("method=bigbird", "length=512")
 
@@ -36,6 +37,10 @@ def test_the_same_words_are_composed_once(composed):
     assert len(composed) == 1
     assert compose.compose([*WORDS, "dtype=bfloat16"])["dtype"] == "bfloat16"
     assert len(composed) == 2
+    requests = [[p.request for p in SweepGrid.of(["method=bigbird,vcc", f"seed={seed},5"]).points()]
+                for seed in (1, 2)]  # fmt: skip
+    assert [r["seed"] for each in requests for r in each] == [1, 5, 1, 5, 2, 5, 2, 5]
+    assert len(composed) == 4, "each method once, whatever its seed"
 
 
 def test_plain_values_are_put_into_what_was_composed(composed):

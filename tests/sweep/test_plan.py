@@ -105,13 +105,13 @@ def test_planning_loads_no_torch_and_no_pandas_whatever_rows_there_are(tmp_path)
 
 def test_hydra_composes_once_for_each_choice_and_not_for_each_point(monkeypatch):
     composed = []
-    real = compose.compose_with_hydra
+    real = compose.kept_or_composed
 
     def counted(overrides):
         composed.append(overrides)
         return real(overrides)
 
-    monkeypatch.setattr(compose, "compose_with_hydra", counted)
+    monkeypatch.setattr(compose, "kept_or_composed", counted)
     words = ["method=vcc,vanilla", "task=narrativeqa,qasper", "length=512,1024,2048", "seed=0,1"]
     assert len(list(SweepGrid.of(words).points())) == 24 and len(composed) == 3
 
