@@ -1,6 +1,8 @@
-// Calls one of the kernels for tests/methods/emulated.py, with the memory that the file named first
-// holds: the kernel's name, its arguments, and the memory to which they point. Writes that back.
+// Calls kernels for tests/methods/emulated.py, one for each byte that is read, with the memory that
+// the file named first holds: the kernel's name, its arguments, and the memory to which they point.
+// Writes that back, and a byte when it is done.
 
+#include <cstdio>
 #include <fstream>
 #include <vector>
 
@@ -11,8 +13,8 @@ struct Region {
   std::vector<char> data;
 };
 
-int main(int, char** names) {
-  std::fstream file(names[1], std::ios::in | std::ios::out | std::ios::binary);
+static void call(const char* path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
   auto number = [&] {
     int64_t x;
     file.read((char*)&x, 8);
@@ -47,4 +49,8 @@ int main(int, char** names) {
   else dense_bfloat16((const Dense*)arguments.data());
   file.seekp(0);
   for (Region& region : regions) file.write(region.data.data(), region.size);
+}
+
+int main(int, char** names) {
+  for (; getchar() != EOF; putchar('.'), fflush(stdout)) call(names[1]);
 }

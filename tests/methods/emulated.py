@@ -3,6 +3,8 @@
 import ctypes
 import functools
 import gc
+import os
+import select
 import struct
 import subprocess
 from pathlib import Path
@@ -12,18 +14,20 @@ from torch import Tensor
 from methods.kernels import build
 
 DRIVER = Path(__file__).with_name("emulated.cpp")
-FLAGS = ("-std=c++17", "-O1", "-ffp-contract=fast", "-static", f"-I{build.SOURCE.parent}")
+FLAGS = ("-std=c++17", "-O0", "-ffp-contract=fast", "-static", f"-I{build.SOURCE.parent}")
 
 
 class Emulated:
-    """Replaces the loaded library: each call of a kernel runs in a separate process, with a copy of
-    the memory of all tensors that its arguments point to."""
+    """Replaces the loaded library: kernels run in one process, with a copy of the memory of all
+    tensors that their arguments point to, except those that tests/conftest.py freezes."""
 
     def __init__(self, compiler: str, flags: tuple[str, ...], emulator: str, folder: Path) -> None:
         folder.mkdir()
-        self.program, self.memory, self.emulator = folder / "kernels", folder / "memory", emulator
-        command = [compiler, *FLAGS, *flags, str(DRIVER), "-o", str(self.program)]
+        program, self.memory = folder / "kernels", folder / "memory"
+        command = [compiler, *FLAGS, *flags, str(DRIVER), "-o", str(program)]
         subprocess.run(command, check=True, timeout=120)
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen([emulator, program, self.memory], stdin=pipe, stdout=pipe)
 
     def __getattr__(self, kernel):
         return functools.partial(self._call, kernel)
@@ -31,7 +35,6 @@ class Emulated:
     def _call(self, kernel, reference):
         arguments = bytes(reference._obj)
         words = struct.unpack(f"{len(arguments) // 8}q", arguments)
-        gc.unfreeze()  # tests/conftest.py freezes objects that exist before the first test
         tensors = (x for x in gc.get_objects() if type(x) is Tensor)
         storages = (x.untyped_storage() for x in tensors if x.device.type == "cpu")
         sizes = {storage.data_ptr(): storage.nbytes() for storage in storages}
@@ -45,7 +48,9 @@ class Emulated:
             file.write(arguments + struct.pack("q", len(regions)))
             for start, size in regions:
                 file.write(struct.pack("2q", start, size) + ctypes.string_at(start, size))
-        subprocess.run([self.emulator, self.program, self.memory], check=True, timeout=60)
+        os.write(self.process.stdin.fileno(), b".")
+        ready, _, _ = select.select([self.process.stdout], [], [], 60)
+        assert ready and os.read(self.process.stdout.fileno(), 1) == b".", kernel
         with self.memory.open("rb") as file:
             for start, size in regions:
                 ctypes.memmove(start, file.read(size), size)

@@ -155,7 +155,6 @@ CODES = [
 
 @pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
 def test_codes_equal_torch(width, half):
-    """Tests several shapes at once, since a kernel under an emulator takes a second to start."""
     draw = torch.Generator().manual_seed(0)
     for bits, d, group, block in CODES:
         entries, numbers = 3 * (block or 7), torch.randn(16, generator=draw)

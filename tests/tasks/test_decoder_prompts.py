@@ -1,6 +1,7 @@
 """Prompts of decoders: the official texts, one beginning-of-sequence token, room for new tokens,
 and chat templates."""
 
+import functools
 import json
 from dataclasses import replace
 
@@ -56,6 +57,7 @@ TOKENIZERS = {
 }
 
 
+@functools.cache
 def task_of(name: str, decoder: str | None = PLAIN) -> Task:
     return replace(plugins.build(plugins.conf("task", name)), decoder=decoder)
 
@@ -74,12 +76,18 @@ ASKED = Prompt(
 )  # fmt: skip
 
 
-def row_of(task: Task) -> Row:
+@functools.cache
+def loaded(name: str, decoder: str | None) -> Row:
+    task = task_of(name, decoder)
     try:
         # This tokenizer's shortest list of words is longer.
         return task.load(Data(), 1, 8192 if task.name == "ruler_cwe" else 4096, 0).rows[0]
     except NoEmbeddedRows:
         return ASKED
+
+
+def row_of(task: Task) -> Row:
+    return loaded(task.name, task.decoder)
 
 
 # --- what is around a text ----------------------------------------------------------------------
@@ -109,7 +117,7 @@ def test_a_prompt_has_its_frame_once_and_leaves_room_for_new_tokens(name, kind):
             assert text.removeprefix(BOS).startswith(SYSTEM + USER)
             assert text.count(TURN) == 3 and text.count(END) == 2
             assert "\n\n" not in text.partition(ASSISTANT)[2]
-        if row.query.strip() and task.encode(row, tokens, 1_000_000).removed is None:
+        if row.query.strip() and whole.removed is None:
             asked = tokens.decode([i for i, vip in zip(ids, encoded.vip, strict=True) if vip])
             assert any(vip for vip in encoded.vip) and (asked in text)
 
