@@ -194,8 +194,10 @@ class Fed:
         the held tensors: `part` is the number of a tensor, and indices into it."""
         if isinstance(query, Tensor):
             plain = self._next(query)
-        elif (plain := self.plain.get((self.n, query))) is None:
-            plain = self.plain[self.n, query] = self._next(query)
+        else:
+            if (self.n, query) not in self.plain:
+                self.plain[self.n, query] = self._next(query)
+            plain = self.plain[self.n, query]
         return error(self._next(query, part), plain) > CHANGED
 
     def _next(self, query: Tensor | int, changed: tuple[Any, ...] = ()) -> Tensor:

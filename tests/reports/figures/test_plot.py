@@ -18,11 +18,15 @@ from reports.looks import looks
 from tests.reports.figures.made_rows import COSTS, LINES, LRA, NO_BASE, failed, measured, store
 
 
-def test_every_figure_is_drawn_from_the_reference_rows(tmp_path):
+@pytest.fixture(scope="module")
+def reference():
+    return load(ROOT / "results/reference")
+
+
+def test_every_figure_is_drawn_from_the_reference_rows(tmp_path, reference):
     """Each on its own, as one that fails doesn't stop `bench plot`; one with many panels."""
-    rows = load(ROOT / "results/reference")
     panels = {"pareto_latency": 6}
-    drawn = {name: kind.draw(rows, panels.get(name, 2)) for name, kind in figures().items()}
+    drawn = {name: kind.draw(reference, panels.get(name, 2)) for name, kind in figures().items()}
     for number, (name, figure) in enumerate(drawn.items()):
         if figure is not None:
             save(figure, name, tmp_path, [FORMATS[number % len(FORMATS)]], "full")
@@ -177,13 +181,12 @@ def test_an_interval_that_goes_on_ends_in_an_arrow():
 
 
 @pytest.mark.parametrize("width", ["full", "column"])
-def test_no_text_leaves_the_figure_or_covers_another(tmp_path, monkeypatch, width):
+def test_no_text_leaves_the_figure_or_covers_another(tmp_path, monkeypatch, reference, width):
     """The figures of budgets, and of a table below the axes, of the reference rows."""
     kept = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: kept.append(figure))
-    rows = load(ROOT / "results/reference")
     for name in ("pareto_tpot", "latency_by_length"):
-        save(figures()[name].draw(rows, 3), name, tmp_path, ["svg"], width)
+        save(figures()[name].draw(reference, 3), name, tmp_path, ["svg"], width)
         figure = kept.pop()
         figure.draw_without_rendering()
         ticks = tick_labels(figure)
