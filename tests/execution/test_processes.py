@@ -200,9 +200,10 @@ def test_blocks_are_kept_when_they_are_freed_and_by_size_need_no_more_than_the_p
     by_size = kept_blocks.library() is not None  # needs a compiler
     words = [sys.executable, "-c", KEPT_BLOCKS, "3" if by_size else "1"]
     said = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
-    *faults, peak = said if by_size else [*said, "200"]
-    assert faults == ["16", "False", "64", "False"] * (2 if by_size else 1)
-    assert 192 <= int(peak) < 256
+    assert said[:8] == ["16", "False", "64", "False"] * (2 if by_size else 1)
+    if not by_size:
+        pytest.skip("blocks are kept by size by a library, which needs a compiler")
+    assert 192 <= int(said[8]) < 256
 
 
 def test_a_row_of_several_processes_is_consistent_and_says_how_they_differ():
