@@ -162,7 +162,7 @@ def test_no_user_is_called_a_cheat():
         ["ls"],
         ["run", "--help"],
         ["run", "method=vxx"],
-        ["plan", "length=256,512"],
+        ["plan", "length=256,512", "results=nowhere"],
         ["leaderboard", "--results", "nowhere"],
     ],
 )

@@ -27,7 +27,7 @@ from bench.sweep import launchers
 from bench.sweep.estimate import Estimates
 from bench.sweep.grid import Point, SweepGrid
 
-COLUMNS = ["cell_key", "cell", "status", "status_detail", "row_id", "wall_total_ns",
+COLUMNS = ["cell_key", "cell", "model", "status", "status_detail", "row_id", "wall_total_ns",
            "train_wall_ns", "batched_answers", "quality_prefill_ns", "rss_base_bytes",
            "rss_peak_delta_bytes", "base_rss_peak_delta_bytes", "weights_bytes",
            "gpu_alloc_delta_bytes", "base_gpu_alloc_delta_bytes", "n_scored",
@@ -209,9 +209,10 @@ def measured(results: Path, model: str | None = None) -> list[tuple[Cell, Row]]:
         return []
     from bench.rows.store import Store
 
-    where = {} if model is None else {"model": model}
     rows: list[tuple[Cell, Row]] = []
-    for row in Store(results).rows(COLUMNS, where).to_pylist():
+    for row in Store(results).rows(COLUMNS).to_pylist():
+        if model not in (None, row["model"]):  # a filter of the store would load pandas
+            continue
         try:
             cell = Cell.from_json(row["cell"])
             rows.append((cell, {**row, "plan_key": cell.plan_key}))
