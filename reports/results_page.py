@@ -18,7 +18,7 @@ from bench.rows.columns import COLUMNS
 from bench.rows.query import counting, select
 from bench.rows.store import Store
 from bench.terminal import row_table
-from reports import decoder_tables, lra_tables, result_tables, ruler, turn_tables
+from reports import decoder_tables, lra_tables, result_tables, ruler, ruler_scores, turn_tables
 from reports.grids import chosen, of_one_host
 from reports.oracles import is_oracle
 from reports.papers.command import claims_text, paper_tables, papers_grid
@@ -61,7 +61,7 @@ def pages(folder: Path = REFERENCE) -> dict[str, str]:
         "quickstart": result_tables.QUICKSTART.tables(rows),
         "frontier": result_tables.FRONTIER.tables(rows),
         "kv": result_tables.KV.tables(rows),
-        "ruler": [ruler.page(one) for one in ruler.results(of_ruler)],
+        "ruler": [ruler.page(one) for one in ruler_scores.results(of_ruler)],
         "lra_scores": lra_tables.SCORES.tables(lra_tables.seeds(small)),
         "small": small,
         "lra_published": lra_tables.PUBLISHED.tables(published),

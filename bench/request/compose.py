@@ -9,7 +9,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 from warnings import catch_warnings, filterwarnings
@@ -41,11 +41,20 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
     """The request that Hydra composes from overrides: bench.request.schema.Config as a plain dict.
     Hydra takes half a second, so the composition without plain values is cached, and these are put
     into it. Raises RequestError, also for an experiment that is a sweep."""
-    plain = _plain_values(overrides)
-    words = [override for override in overrides if override.partition("=")[0] not in plain]
-    ingredients = _ingredients(words)
-    if ingredients and (kept := read_kept("request", ingredients)):
-        return resolve({**kept, **plain}, overrides)
+    plain, words = _without_plain(overrides)
+    request = _cached("request", words, lambda: _single(words))
+    return resolve({**request, **plain}, overrides)
+
+
+def kept_or_composed(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """As `compose_with_hydra`, whose results are cached without plain values."""
+    plain, words = _without_plain(overrides)
+    request, hydra = _cached("grid", words, lambda: list(compose_with_hydra(words)))
+    return {**request, **plain}, hydra
+
+
+def _single(words: Sequence[str]) -> dict[str, Any]:
+    """The unresolved request of one cell. Raises RequestError."""
     checked = check_overrides(words)
     for override in parse(checked):
         if override.is_sweep_override():
@@ -56,22 +65,24 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
     if hydra["sweeper"]["params"]:
         name = hydra["runtime"]["choices"].get("experiment")
         raise RequestError(f"experiment={name} is a sweep: bench run -m, or bench plan")
-    if ingredients:
-        keep("request", ingredients, request)
-    return resolve({**request, **plain}, overrides)
+    return request
 
 
-def kept_or_composed(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """As `compose_with_hydra`, whose results are cached without plain values."""
-    plain = _plain_values(overrides)
-    words = [override for override in overrides if override.partition("=")[0] not in plain]
+def _cached(kind: str, words: Sequence[str], make: Callable[[], Any]) -> Any:
+    """The value of `make`, which depends on these arguments and on the configuration."""
     ingredients = _ingredients(words)
-    found = read_kept("grid", ingredients) if ingredients else None
-    if not found:
-        found = list(compose_with_hydra(words))
-        if ingredients:
-            keep("grid", ingredients, found)
-    return {**found[0], **plain}, found[1]
+    if ingredients and (kept := read_kept(kind, ingredients)):
+        return kept
+    made = make()
+    if ingredients:
+        keep(kind, ingredients, made)
+    return made
+
+
+def _without_plain(overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Key → value of the plain values, and the other overrides."""
+    plain = _plain_values(overrides)
+    return plain, [each for each in overrides if each.partition("=")[0] not in plain]
 
 
 def _plain_values(overrides: Sequence[str]) -> dict[str, Any]:

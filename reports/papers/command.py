@@ -29,7 +29,7 @@ from reports.papers.verdicts import PaperVerdict
 from reports.papers.view import cells_csv, page
 from reports.rendering import TextGrid, html_page, render
 from reports.rendering import report as as_text
-from reports.ruler import LLAMA2_7B_AT_4K
+from reports.ruler_scores import BENCHMARK, LLAMA2_7B_AT_4K
 
 DEFAULT = Path("results")
 ALL = "all"
@@ -77,7 +77,7 @@ def report(
         if not folder.exists():
             raise RequestError(f"no folder {folder}; rows are made by bench run")
     folders = folders or [DEFAULT]
-    if filters and (CLAIMS in names or ruler.BENCHMARK in names):
+    if filters and (CLAIMS in names or BENCHMARK in names):
         raise RequestError(f"{names[0]} is a report of all rows and takes no filter: {filters[0]}")
     if CLAIMS in names:
         if [*names] != [CLAIMS] or form not in (None, "md") or out:
@@ -87,17 +87,15 @@ def report(
         print(claims_text(folders))
         return 0
     forms = _formats(form, out)
-    if [*names] == [ruler.BENCHMARK]:
+    if [*names] == [BENCHMARK]:
         if json:
             raise RequestError("--json is the list of tables; RULER's figures are in --format csv")
         return _ruler(folders, forms, out, LLAMA2_7B_AT_4K if threshold is None else threshold)
     if threshold is not None:
-        raise RequestError(f"--threshold is one of RULER's: bench report {ruler.BENCHMARK}")
-    if ruler.BENCHMARK in names:
-        raise RequestError(
-            f"{ruler.BENCHMARK} is no table of a paper: bench report {ruler.BENCHMARK} alone"
-        )
-    definitions = load_definitions(names, others=(ruler.BENCHMARK,))
+        raise RequestError(f"--threshold is one of RULER's: bench report {BENCHMARK}")
+    if BENCHMARK in names:
+        raise RequestError(f"{BENCHMARK} is no table of a paper: bench report {BENCHMARK} alone")
+    definitions = load_definitions(names, others=(BENCHMARK,))
     if not out and forms == ["html"] and len(definitions) > 1:
         raise RequestError(f"{len(definitions)} HTML pages need a folder: --out DIR")
     tables = _tables(folders, definitions, filters)
@@ -134,11 +132,11 @@ def _ruler(
     for form in forms:
         text = ruler.text(found, form, threshold)
         if out:
-            write_own(out / f"{ruler.BENCHMARK}.{form}", text.encode())
+            write_own(out / f"{BENCHMARK}.{form}", text.encode())
         else:
             sys.stdout.write(text)
     if out:
-        print(f"{ruler.BENCHMARK} in {out} as {', '.join(forms)}")
+        print(f"{BENCHMARK} in {out} as {', '.join(forms)}")
     return 0
 
 
@@ -182,7 +180,7 @@ def _print_list(tables: Sequence[PaperTable], folders: Sequence[Path]) -> None:
         name, title = table.definition.name, table.definition.heading
         print(f"{name:<24} {title}\n{'':<24} {table.summary()}")
     found, _ = ruler.stored(folders)
-    print(f"{ruler.BENCHMARK:<24} {ruler.TITLE}\n{'':<24} {ruler.summary(found)}")
+    print(f"{BENCHMARK:<24} {ruler.TITLE}\n{'':<24} {ruler.summary(found)}")
     grid = papers_grid(tables)
     print()
     text_table.draw("", grid.head, grid.lines, left=["paper"])

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from reports.ruler import TASKS
+from reports.ruler_scores import TASKS
 from tests import made
 
 REACH = 15.0

@@ -37,6 +37,7 @@ PAGES = ("reports.figures", "reports.leaderboard", "reports.results_page")
     [
         ("papers/*.py", PAGES),
         ("*_tables.py", PAGES),
+        ("ruler_scores.py", (*PAGES, "reports.papers", "reports.ruler")),
         ("ruler.py", (*PAGES, "reports.papers")),
         ("grids.py", (*PAGES, "reports.papers", "reports.ruler")),
     ],

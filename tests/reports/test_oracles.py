@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from bench.status import Verdict
-from reports import result_tables, results_page, ruler
+from reports import result_tables, results_page, ruler, ruler_scores
 from reports.figures.cells import load
 from reports.figures.kinds import over_parameter, pareto
 from reports.oracles import is_oracle, marked
@@ -157,6 +157,6 @@ def test_rulers_order_ends_with_it(relabelled):
     rows = [row | {"method_params": parameters.get(row["method"])} for row in rows]
     if relabelled:  # as docs/results.md does
         rows = [results_page.as_shown(row) for row in rows]
-    (found,) = ruler.results(rows)
+    (found,) = ruler_scores.results(rows)
     grid = ruler.against_vanilla(found)
     assert [line[0] for line in grid.lines] == ["snapkv·0.25", "oracle_topk·0.25 (oracle)"]

@@ -40,7 +40,7 @@ def test_the_same_words_are_composed_once(composed):
     requests = [[p.request for p in SweepGrid.of(["method=bigbird,vcc", f"seed={seed},5"]).points()]
                 for seed in (1, 2)]  # fmt: skip
     assert [r["seed"] for each in requests for r in each] == [1, 5, 1, 5, 2, 5, 2, 5]
-    assert len(composed) == 4, "each method once, whatever its seed"
+    assert len(composed) == 4, "each method is composed once; the seed composes nothing"
 
 
 def test_plain_values_are_put_into_what_was_composed(composed):

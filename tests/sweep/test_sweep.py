@@ -1,7 +1,6 @@
 """A sweep while it runs and after it: rows, records, output, and failures."""
 
 import errno
-import io
 import json
 import os
 import shutil
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from bench.cli.main import dispatch
 from bench.errors import RequestError
@@ -25,7 +23,6 @@ from bench.sweep import launchers, slurm
 from bench.sweep.log import CellOutcome, Record, sweeps
 from bench.sweep.plan import plan
 from bench.terminal import sweep_summary
-from bench.terminal.run_progress import SweepProgress
 from tests import made
 from tests.conftest import ROOT
 
@@ -347,37 +344,6 @@ def test_a_gpu_has_to_be_asked_of_the_cluster():
     launchers.check(launchers.SLURM, {"gpus_per_node": 1}, cuda, 0)
     launchers.check(launchers.SLURM, {"additional_parameters": {"gpus": 1}}, cuda, 0)
     launchers.check("basic", {}, cuda, 0)
-
-
-ENDED = {"state": "ended", "status": "ok", "code": 0, "seconds": 20.0, "at": 1.0,
-         "figures": "f1 50.0", "reason": ""}  # fmt: skip
-
-
-def test_the_live_table_shows_how_far_it_is_and_what_failed():
-    progress = SweepProgress(["method=a", "method=b", "method=c"], [10.0, 10.0, 10.0])
-    progress.notes = {
-        0: ENDED,
-        1: ENDED | {"status": "error", "code": 1, "figures": "", "reason": "seven [is] not eight"},
-        2: {"state": "running", "since": time.time(), "at": 2.0, "stage": ["latency", 3, 40]},
-    }
-    out = io.StringIO()
-    Console(file=out, width=120).print(progress.table())
-    text = out.getvalue()
-    for part in ("2 of 3 cells", "1 failed", "f1 50.0", "seven [is] not eight", "latency 3/40"):
-        assert part in text
-    # Both took twice their estimate, so the third will.
-    assert 18 < progress.left_s() <= 20
-
-
-def test_without_a_terminal_a_line_is_printed_at_times_and_for_each_cell_that_ends(capsys):
-    progress = SweepProgress(["method=a"], [10.0])
-    running = {"state": "running", "since": time.time(), "at": 0.0, "stage": ["latency", 3, 40]}
-    progress.update(0, running)
-    progress.printed -= 600
-    for note in (running, running, ENDED, ENDED):
-        progress.update(0, note)
-    lines = ["method=a · latency 3/40 · about 10 s left", "[1/1] method=a: ok · f1 50.0 · 20 s"]
-    assert capsys.readouterr().out.splitlines() == lines
 
 
 def test_the_summary_names_each_cell_that_is_not_done(tmp_path):

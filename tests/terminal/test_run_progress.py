@@ -1,7 +1,8 @@
-"""One bar over all stages of a cell, the time left, and the proposed next command."""
+"""The progress of a cell and of a sweep, the time left, and the proposed next command."""
 
 import io
 import re
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,7 @@ from rich.console import Console
 import bench
 from bench.sweep.estimate import StageEstimate, stages_s
 from bench.terminal import rows_table, run_progress, sweep_summary, text_table
-from bench.terminal.run_progress import StageClock
+from bench.terminal.run_progress import StageClock, SweepProgress
 from tests import made
 
 STAGES = [
@@ -111,3 +112,34 @@ def test_a_sweep_ends_with_what_to_do_next():
     both = "next: bench compare method=vanilla method=bigbird; bench leaderboard"
     assert after("vanilla", "bigbird") == both
     assert after("vanilla") == "next: bench leaderboard" and after() == ""
+
+
+ENDED = {"state": "ended", "status": "ok", "code": 0, "seconds": 20.0, "at": 1.0,
+         "figures": "f1 50.0", "reason": ""}  # fmt: skip
+
+
+def test_the_live_table_shows_how_far_it_is_and_what_failed():
+    progress = SweepProgress(["method=a", "method=b", "method=c"], [10.0, 10.0, 10.0])
+    progress.notes = {
+        0: ENDED,
+        1: ENDED | {"status": "error", "code": 1, "figures": "", "reason": "seven [is] not eight"},
+        2: {"state": "running", "since": time.time(), "at": 2.0, "stage": ["latency", 3, 40]},
+    }
+    out = io.StringIO()
+    Console(file=out, width=120).print(progress.table())
+    text = out.getvalue()
+    for part in ("2 of 3 cells", "1 failed", "f1 50.0", "seven [is] not eight", "latency 3/40"):
+        assert part in text
+    # Both took twice their estimate, so the third will.
+    assert 18 < progress.left_s() <= 20
+
+
+def test_without_a_terminal_a_line_is_printed_at_times_and_for_each_cell_that_ends(capsys):
+    progress = SweepProgress(["method=a"], [10.0])
+    running = {"state": "running", "since": time.time(), "at": 0.0, "stage": ["latency", 3, 40]}
+    progress.update(0, running)
+    progress.printed -= 600
+    for note in (running, running, ENDED, ENDED):
+        progress.update(0, note)
+    lines = ["method=a · latency 3/40 · about 10 s left", "[1/1] method=a: ok · f1 50.0 · 20 s"]
+    assert capsys.readouterr().out.splitlines() == lines

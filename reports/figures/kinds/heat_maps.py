@@ -18,7 +18,7 @@ from reports.figures.cells import SETTING, FigureRows, records
 from reports.looks import BLACK, GREY, VANILLA
 from reports.oracles import ORACLE
 from reports.result_tables import kept_share
-from reports.ruler import BENCHMARK, TASKS, short
+from reports.ruler_scores import BENCHMARK, TASKS, short
 from reports.wording import AT_CHANCE
 
 if TYPE_CHECKING:

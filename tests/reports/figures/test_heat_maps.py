@@ -8,7 +8,7 @@ from bench.status import Status
 from reports.figures.cells import load
 from reports.figures.kinds import heat_maps
 from reports.figures.sheet import save
-from reports.ruler import TASKS, short
+from reports.ruler_scores import TASKS, short
 from tests.reports.figures.made_rows import store, written
 from tests.reports.made_ruler import failed, score, scores
 

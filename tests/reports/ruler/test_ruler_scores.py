@@ -5,7 +5,8 @@ import math
 import pytest
 
 from bench.status import Status
-from reports.ruler import LLAMA2_7B_AT_4K, TASKS, page, results
+from reports.ruler import page
+from reports.ruler_scores import LLAMA2_7B_AT_4K, TASKS, results
 from tasks.ruler import KINDS
 from tests.reports.made_ruler import REACH, failed, score, scores
 
