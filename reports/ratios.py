@@ -14,7 +14,7 @@ from reports.rows import Row
 from reports.wording import NONE
 
 FEW_PAIRS = 5
-"""Of fewer pairs a ratio has two significant figures, and the number of pairs beside it."""
+"""Of fewer pairs a ratio has two significant figures, and the number of pairs next to it."""
 
 
 def to_vanilla(row: Row, digits: int = 3) -> str:

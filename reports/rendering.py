@@ -141,7 +141,7 @@ def one_line(text: str) -> str:
 
 def visible(text: str) -> str:
     """Text whose invisible characters are written as escapes, so that none can turn the direction
-    of what stands beside it. Lines stay, other space becomes a blank."""
+    of the text next to it. Lines stay, other space becomes a blank."""
     if text.isprintable():
         return text
     return "".join(

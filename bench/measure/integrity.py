@@ -338,7 +338,7 @@ def check_python_threads() -> None:
     # A progress bar's thread only wakes to redraw it.
     bars = {t.ident for t in threading.enumerate() if type(t).__module__.startswith("tqdm.")}
     if set(sys._current_frames()) - {main} - bars:
-        fail_check("works on another thread: one is alive besides the main one")
+        fail_check("works on another thread: one is alive in addition to the main one")
 
 
 def check_processes() -> None:

@@ -46,7 +46,8 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     load_ns, answer_ns, prefill_ns = int(linux.age_s() * 1e9), 0, list[int]()
     prefill = patch.object(family, "prefill", _timed(family.prefill, prefill_ns))
     stage, answered = request["stage"], texts - len(missing)
-    report(stage, answered, texts)
+    stored = stored_note(answered)
+    report(stage, answered, texts, stored)
     scored: dict[str, Any] | None = None
     for group in arms.batches(missing, cell.batch):
         family.calls = 0
@@ -70,7 +71,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         records = [record for i, said in pairs for record in asked.records(i, said)]
         report.send("predictions", setting=0, records=records)
         answered += len(group)
-        report(stage, answered, texts)
+        report(stage, answered, texts, stored)
     if cell.plan.speed and not (cell.is_baseline or cell.is_engine):
         group = [*arms.batches(asked.by_length(range(texts)), cell.batch)][-1]
         batch = arms.collate([encoded[i] for i in group], cell.device["kind"])
@@ -161,6 +162,11 @@ def loaded(cell: Cell, method: Method) -> tuple[Family, Asked]:
     if task.stop:
         family.is_over, family.stop = lambda text: task.ended(text) != text, task.stop
     return family, Asked.of(cell, task, family)
+
+
+def stored_note(answers: int) -> str:
+    """A note for the progress if a run finds answers of an earlier one, or of another cell."""
+    return f"({answers:,} stored before)" if answers else ""
 
 
 Prefill = Callable[[Tensor, SequenceInfo], Decoding]

@@ -54,9 +54,10 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         raise RunError(f"{cell.model['name']} is no decoder, whose prefill could be shared")
     missing = [asked.missing(done) for done in request["done"]]
     total, left = len(cells) * len(asked.rows), sum(map(len, missing))
+    stored = quality.stored_note(total - left)
 
     def tell(begun: int) -> None:
-        report(request["stage"], total - left, total, f"({begun} begun)" if begun else "")
+        report(request["stage"], total - left, total, f"({begun} begun)" if begun else stored)
 
     def send(setting: int, text: int, answers: Sequence[str]) -> None:
         nonlocal left

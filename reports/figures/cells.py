@@ -31,7 +31,7 @@ SETTING = (
 """What two cells must share to be drawn in one panel, whatever their method and length."""
 CELL = (*SETTING, "method", "method_params", "length", "seed", "n_samples_planned")
 STUDIES = "studies"
-"""The folder, beside the rows, of what bench recall and bench spectrum stored."""
+"""The folder, next to the rows, of what bench recall and bench spectrum stored."""
 FAILED = ("oom_host", "oom_device", "timeout")
 BASE = {
     "base_value": "value",

@@ -27,7 +27,7 @@ METADATA: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date"
 
 LegendEntry = tuple["Line2D | None", str]
 Label = tuple[str, float, float]
-"""Words beside a point, and the point."""
+"""Words next to a point, and the point."""
 Paint = Callable[["Axes"], "Sequence[Label] | None"]
 Table = Sequence[Sequence[LegendEntry]]
 

@@ -51,7 +51,7 @@ SHARED = (
     "higher_is_better", "chance", "new_tokens", "cpu_model", "instruction_sets", "cores_phys",
     "gpu_name", "os_kernel", "virt", "python", "torch", "noisy", "noise_reason",
 )  # fmt: skip
-"""What vanilla has in common with the row that it was measured beside."""
+"""Columns that are equal for vanilla and the row with which it was measured."""
 MEASURED = [name for name in SHOWN if PREFIX + name in SHOWN]
 FIGURES = (
     "base_value", "lat_base_median_ns", "base_rss_peak_delta_bytes", "tpot_base_median_ns",

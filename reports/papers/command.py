@@ -44,9 +44,9 @@ FORMATS: dict[str, Callable[[PaperTable], str]] = {
 
 
 @command(
-    "The tables of the papers: published beside measured, with a verdict for each cell and the "
-    "command that measures it. TABLE is a table, or a paper's name; NAME=VALUE filters rows as in "
-    "bench results.",
+    "The tables of the papers: published next to measured values, with a verdict for each cell "
+    "and the command that measures it. TABLE is a table, or a paper's name; NAME=VALUE filters "
+    "rows as in bench results.",
     "bench report                          list the tables and how much of each is measured\n"
     "bench report vcc_table1               print one table\n"
     "bench report vcc_table1 task=hotpotqa from rows of one task\n"

@@ -44,7 +44,7 @@ WANTED = (
 SAME_CELL = (
     "model", "length", "filled", "batch", "dtype", "device", "threads", "host_id",
 )  # fmt: skip
-"""What a row and the row of vanilla beside it must share, and the task."""
+"""Columns that must be equal in a row and its row of vanilla, and the task."""
 _ITSELF = Comparison(ratio=1.0, ratio_ci_lo=1.0, ratio_ci_hi=1.0, ratio_p=1.0, n_pairs=0)
 TO_ITSELF = {
     column: value

@@ -117,7 +117,9 @@ def test_predictions_are_resumed_where_they_stopped(tiny_t5, tmp_path):
     shards = sorted((tmp_path / "predictions" / few.prediction_key).iterdir())
     before = {path: path.read_bytes() for path in shards}
     more = bench.compose(f"model={tiny_t5}", "length=256", "n=4", "threads=1", "measure=quality")
-    assert bench.run(more, tmp_path)["n_scored"] == 4
+    notes = set()
+    row = bench.run(more, tmp_path, progress=lambda *report: notes.add(report[-1]))
+    assert row["n_scored"] == 4 and "(2 stored before)" in notes
     assert all(path.read_bytes() == content for path, content in before.items())
 
 

@@ -106,7 +106,7 @@ MEMORY = Cost("memory of the whole process / vanilla's", "Table 2", "peak_memory
 
 @figure(
     "iceformer_6",
-    "IceFormer Fig. 6: time of the attention on LRA, beside vanilla's",
+    "IceFormer Fig. 6: time of the attention on LRA, and of vanilla",
     "vanilla and another method on a task of LRA, with latency",
 )
 def lra_time(rows: FigureRows, most: int) -> sheet.Plot | None:
@@ -116,7 +116,7 @@ def lra_time(rows: FigureRows, most: int) -> sheet.Plot | None:
 
 @figure(
     "iceformer_7",
-    "IceFormer Fig. 7: peak memory on LRA, beside vanilla's",
+    "IceFormer Fig. 7: peak memory on LRA, and of vanilla",
     "vanilla and another method on a task of LRA, with memory",
 )
 def lra_memory(rows: FigureRows, most: int) -> sheet.Plot | None:

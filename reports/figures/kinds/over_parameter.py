@@ -149,7 +149,7 @@ def _variants(
     drawing = Drawing(across, partial(_variant_points, rows))
     panels = [captions.panel(p, partial(drawing.paint, p), "length", "scores") for p in drawn]
     note = (
-        "Bars: 95 % intervals. A line joins one method's variants; what they differ in is beside."
+        "Bars: 95 % intervals. A line joins one method's variants; labels name their differences."
     )
     return sheet.Plot(
         panels, columns, height_in, captions.legend(rows, drawn), note, len(some) - len(drawn)

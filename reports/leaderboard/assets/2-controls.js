@@ -91,7 +91,7 @@ function selectOf(id, label, options, value, changed) {
 }
 const tokens = (length) => `${grouped(+length)} tokens`;
 
-// A filter offers what exists beside the other filters; one that has no choice isn't there.
+// A filter offers what exists with the other filters; one that has no choice isn't there.
 function drawFilters() {
   const focused = document.activeElement && document.activeElement.id;
   const boards = inTab();

@@ -46,7 +46,7 @@ function rowOf(row, columns) {
     const inside = main === '–' ? [main] : [
       h('button', { type: 'button', class: 'number', tabindex: method ? 0 : -1, click: () => openOrigin(row, name) },
         method ? breakable(main, marker(row)) : h(bold ? 'strong' : 'span', { class: 'main' }, main), small ? ' ' : null, small ? h('small', { class: look }, small) : null),
-      method && row.beside ? h('small', { class: 'beside' }, 'measured beside the others') : null,
+      method && row.beside ? h('small', { class: 'beside' }, 'measured with the others') : null,
       method && ending(row) ? h('b', { class: failed(row) ? 'ended' : 'fits' }, ending(row)) : null];
     return h(method ? 'th' : 'td', { class: name, scope: method && 'row' }, inside);
   });

@@ -88,7 +88,7 @@ function openOrigin(row, asked) {
     ['Status', `${row.status}${row.stage ? ` in stage ${row.stage}` : ''}`], ['Vanilla', more.baseline_reason],
   ], more.status_detail ? h('pre', { tabindex: 0, 'aria-label': 'Last lines' }, more.status_detail) : null) : null;
   const origin = facts('Where it comes from', 'rank', '', [
-    ['Row', row.beside ? 'none of its own: measured beside the other methods' : h('code', {}, row.id)], ['Stored', row.created ? `${row.created.replace('T', ' ')} UTC` : null],
+    ['Row', row.beside ? 'none of its own: measured with the other methods' : h('code', {}, row.id)], ['Stored', row.created ? `${row.created.replace('T', ' ')} UTC` : null],
     ['Command', h('code', {}, command)], ['Commit', row.code ? h('code', {}, row.code) : 'not recorded'],
     ['Host', host.host_id && `${host.host_id}${host.older ? ' (older id: without the instruction sets)' : ''}`], ['Instruction sets', host.instruction_sets], ['Machine', host.machine], ['Python', host.python],
     ['Paper', paperOf(row.method) && h('a', { href: `https://arxiv.org/abs/${paperOf(row.method)}`, rel: 'noopener noreferrer' }, `arXiv ${paperOf(row.method)}`)],
