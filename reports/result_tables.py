@@ -300,7 +300,7 @@ PEERS = Listing(
     each=("length", "threads"),
     one_host=True,
     columns={
-        "system": _method,
+        "system": lambda row: marked(row["method"], row),
         "score": lambda row: number(row["value"], 1),
         "first token": lambda row: milliseconds(row["lat_median_ns"] or 0),
         "÷ vanilla's": lambda row: ratios.to_vanilla(row, 2),
