@@ -97,7 +97,7 @@ def figures(difference: Difference) -> tuple[str, str, str, str]:
 def show_explanation(a: Row, b: Row, key: Sequence[Any], others: Sequence[Any], form: str) -> None:
     """Differences between two rows as (name, value in A, value in B): `key` those of their keys,
     and `others`."""
-    lines = [(part, *line) for part, rest in (("key", key), ("result", others)) for line in rest]
+    lines = [(part, *line) for part, rest in (("key", key), ("row", others)) for line in rest]
     names = ("part", "name", "row1", "row2")
     records = (dict(zip(names, line, strict=True)) for line in lines)
     same = a["cell_key"] == b["cell_key"]

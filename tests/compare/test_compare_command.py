@@ -76,7 +76,7 @@ def test_explain_lists_what_of_the_key_differs_and_what_else(stored, capsys):
     found = {line["name"]: line for line in listed(out)}
     assert code == 0 and found["method.name"]["row1"] == "vanilla"
     assert found["method.name"]["row2"] == "vcc" and found["method.k"]["row1"] == ""
-    assert found["code_sha256"]["part"] == "key" and found["method_version"]["part"] == "beside"
+    assert found["code_sha256"]["part"] == "key" and found["method_version"]["part"] == "row"
     assert not {"length", "task.name", "model.path"} & set(found)
     _, out, _ = bench(capsys, "explain", "a1", "a1", "--results", stored, "--format", "table")
     assert out[0].strip() == "the same cell"
