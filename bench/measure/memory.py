@@ -184,7 +184,7 @@ def check_high_water_mark(forward: Work, peak_bytes: int) -> None:
     """Raises IntegrityError when a forward resets the high-water mark: an amount larger than its
     peak that was resident before it must still be included in the mark after it."""
     # A thread that moves to another CPU leaves pages in the batches of both.
-    slack = BATCH * len(os.sched_getaffinity(0))
+    slack = BATCH * len(linux.usable_cpus())
     before = peak_bytes // PAGE + 4 * slack
     base = resident_bytes()
     with touched(before):
