@@ -30,7 +30,10 @@ def to_vanilla(raw: Comparison, seed: int) -> Comparison:
     ratio, outside = witnessed(raw, shared.ratio)
     noise = stats.aa_noise_pct(*aa, ratio.n, seed) if aa[0] else raw.aa_noise_pct
     verdict = stats.verdict(ratio, noise)
-    overruled = outside.get("note") and stats.verdict(shared.ratio, noise) != verdict
+    is_one_round = len(set(raw.outside_process or ())) == 1
+    overruled = outside.get("note") and (
+        is_one_round or stats.verdict(shared.ratio, noise) != verdict
+    )
     ci_method = f"t over {shared.processes} processes"
     if shared.processes == 1:
         ci_method = f"one process, and {stats.ASSUMED_SD_PCT:g} % between processes"
@@ -149,7 +152,8 @@ def witnessed(raw: Comparison, ratio: stats.Ratio) -> tuple[stats.Ratio, dict[st
     If the times outside give a ratio larger by more than its interval and SLOWED, it replaces the
     ratio and `note` contains the reason; if by more than SLOWED only, the interval is widened to
     the end of theirs. A slow-down of both arms changes nothing. On a machine that was too busy for
-    a verdict the ratio stays, without a verdict."""
+    a verdict the ratio stays, without a verdict. A single round gives a ratio, but no verdict: it
+    doesn't show how much the next one would differ."""
     if not raw.outside_process:
         return ratio, {}
     inside = raw.pair_process or [0] * len(raw.base_samples_ns or ())

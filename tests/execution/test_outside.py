@@ -54,6 +54,15 @@ def test_a_method_that_slows_vanilla_next_to_it_gains_nothing():
     assert both.verdict == Verdict.FASTER and both.ratio == pytest.approx(0.6, rel=0.02)
 
 
+def test_one_round_that_replaces_the_ratio_gives_no_verdict():
+    given = samples(true=0.6, inside=1.5)
+    one = to_vanilla(replace(given, outside_process=[0] * 16), 0)
+    assert one.note == "vanilla was slowed next to the method, ×1.50"
+    assert one.ratio_ci_hi < 1 and one.verdict == Verdict.UNDECIDED
+    honest = replace(samples(true=0.6), outside_process=[0] * 16)
+    assert to_vanilla(honest, 0).verdict == Verdict.FASTER, "the ratio of the pairs stays"
+
+
 def test_where_times_outside_vary_the_interval_holds_theirs_too():
     given = samples(true=0.95, method=0.7)
     factors = [0.6, 1.6, 1.2, 0.8]
