@@ -152,8 +152,10 @@ def witnessed(raw: Comparison, ratio: stats.Ratio) -> tuple[stats.Ratio, dict[st
     If the times outside give a ratio larger by more than its interval and SLOWED, it replaces the
     ratio and `note` contains the reason; if by more than SLOWED only, the interval is widened to
     the end of theirs. A slow-down of both arms changes nothing. On a machine that was too busy for
-    a verdict the ratio stays, without a verdict. A single round gives a ratio, but no verdict: it
-    doesn't show how much the next one would differ."""
+    a verdict the ratio stays, without a verdict.
+
+    A single round doesn't show how much the next one would differ. If it replaces the ratio, there
+    is no verdict; otherwise the interval includes the upper end of the ratio of its turns."""
     if not raw.outside_process:
         return ratio, {}
     inside = raw.pair_process or [0] * len(raw.base_samples_ns or ())
@@ -172,6 +174,10 @@ def witnessed(raw: Comparison, ratio: stats.Ratio) -> tuple[stats.Ratio, dict[st
         if slowed.ratio > SLOWED and slowed.ci_lo > 1:
             note = f"vanilla was slowed next to the method, ×{slowed.ratio:.2f}"
         ratio = stats.ratio_of_ratios(larger.inverse, ratio)
-    elif larger.ratio > SLOWED:
-        ratio = stats.widened(ratio, without.ci_hi)
+    else:
+        end = without.ci_hi if larger.ratio > SLOWED else 0.0
+        if len({*inside, *raw.outside_process}) == 1 and len(mine[0]) > 1:
+            turns = stats.ratio_over_processes(mine[0], base[0]).ratio
+            end = max(end, turns.ci_hi)
+        ratio = stats.widened(ratio, end)
     return ratio, found | {"note": note}

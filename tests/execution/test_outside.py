@@ -59,8 +59,17 @@ def test_one_round_that_replaces_the_ratio_gives_no_verdict():
     one = to_vanilla(replace(given, outside_process=[0] * 16), 0)
     assert one.note == "vanilla was slowed next to the method, ×1.50"
     assert one.ratio_ci_hi < 1 and one.verdict == Verdict.UNDECIDED
-    honest = replace(samples(true=0.6), outside_process=[0] * 16)
-    assert to_vanilla(honest, 0).verdict == Verdict.FASTER, "the ratio of the pairs stays"
+
+
+def test_one_process_is_faster_only_if_its_turns_outside_are_too():
+    one = replace(samples(true=0.7), outside_process=[0] * 16, pair_process=None)
+    assert to_vanilla(one, 0).verdict == Verdict.FASTER
+    # Both medians are as before, but a turn's ratio is anywhere from 0.3 to 1.5.
+    base = [int(1e8 * (0.5 + i / 15)) for i in range(16)]
+    mine = [int(0.7 * ns) for ns in reversed(base)]
+    found = to_vanilla(replace(one, base_outside_samples_ns=base, outside_samples_ns=mine), 0)
+    assert found.outside_ratio == pytest.approx(0.7, rel=0.01) and found.note is None
+    assert found.ratio_ci_hi > 1 and found.verdict == Verdict.UNDECIDED
 
 
 def test_where_times_outside_vary_the_interval_holds_theirs_too():
