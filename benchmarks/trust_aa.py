@@ -38,9 +38,9 @@ SECTION = "\n## "
 TITLE = "# False verdicts of vanilla against itself"
 INTRODUCTION = f"""{TITLE}
 
-`make trust-aa`: cells of vanilla against itself, each with a seed of its own
+`make trust-aa`: cells of vanilla against itself, each with another seed
 (`{" ".join(REQUEST)}`).
-*Loaded*: beside a process that keeps one core busy. *False*: of the cells with a verdict, those
+*Loaded*: next to a process that keeps one core busy. *False*: of the cells with a verdict, those
 that are faster or slower, with the 95 % interval (Clopper and Pearson). Allowed: {ALLOWED_PCT:g} %.
 """
 VERDICTS = (*FALSE, Verdict.SAME, Verdict.UNDECIDED)

@@ -44,8 +44,8 @@ OWN_MASK = "it takes a padding mask [B, n], and no mask of another shape"
 PATTERN = "this model's mask is more than causal, windows and padding"
 STATIC = "a static cache has room that no query may read: use transformers' DynamicCache"
 BOTH_SIDES = "this model's windows reach to both sides of a query"
-NO_LAYER = "its attention modules don't say which layer they are (layer_idx)"
-NEW_TOKENS = "it reads new tokens by a cache of its own: longctx_bench.cache({!r}, model)"
+NO_LAYER = "its attention modules have no layer number (layer_idx)"
+NEW_TOKENS = "it reads new tokens from its own cache: longctx_bench.cache({!r}, model)"
 SAMPLE = Workload(length=1024, batch=1, heads=4, head_size=64, layers=2, hidden_size=256)
 ATTENTION_KINDS = {"window": Feature.WINDOW, "softcap": Feature.SOFTCAP, "sinks": Feature.SINKS}
 
@@ -78,20 +78,20 @@ def left_out(name: str, method: Method) -> str | None:
     """Why a method isn't an attention alone, or None."""
     kind = type(method)
     if kind.encode is not Method.encode:
-        return "it runs the stack of layers itself, and transformers hands out attention alone"
+        return "it runs the stack of layers itself, and transformers passes only attention to it"
     if kind.mix is not Method.mix:
-        return "it needs the hidden states, and transformers hands out queries, keys and values"
+        return "it needs the hidden states, and transformers passes queries, keys and values"
     if method.own_parameters(SAMPLE, 0):
-        return "it has parameters of its own in each layer, which the model lacks"
+        return "it has parameters in each layer that the model lacks"
     if method.reads_modules or isinstance(method, HF):
-        return "it runs what another package offers to transformers already"
+        return "it runs a function that another package already offers to transformers"
     if isinstance(method, CacheMethod):
         return f"it changes the KV cache alone: longctx_bench.cache({name!r}, model)"
     return None
 
 
 def reads_new_tokens(method: Method) -> bool:
-    """Whether the method reads the tokens after a prompt by a cache of its own, and not exactly."""
+    """Whether the method reads the tokens after a prompt from its own cache, and not exactly."""
     return not decodes_exactly(method.kv_cache(replace(SAMPLE, causal=True)))
 
 
@@ -106,8 +106,8 @@ def padding(
     allow_is_bidirectional_skip: bool = False,
     **_: Any,
 ) -> Tensor | None:
-    """As transformers calls it: [B, kv_length] bool, False at padding; None where there is none.
-    Raises Unsupported for masks that this can't say."""
+    """The mask for transformers: [B, kv_length] bool, False at padding; None without padding.
+    Raises Unsupported for other masks."""
     if not (allow_is_causal_skip or allow_is_bidirectional_skip):
         raise Unsupported(PATTERN)
     if allow_is_causal_skip and int(q_offset) + q_length != int(kv_offset) + kv_length:
@@ -120,11 +120,11 @@ def padding(
 
 @dataclass
 class Offered:
-    """A method as transformers calls an attention function. The whole of a prompt goes through the
-    method; new tokens after it, a decoder beside an encoder and cross-attention are exact. (Methods
-    that read new tokens otherwise need their cache for it.)
+    """A method as an attention function of transformers. A prompt is read by the method; new tokens
+    after it, a decoder with an encoder, and cross-attention are exact. (Methods that read new tokens
+    in another way need their cache for it.)
 
-    name    as it is registered
+    name    the registered name
     reason  why it can't be used; None: it can
     """
 

@@ -33,8 +33,8 @@ PAGE = ROOT / "docs" / "results.md"
 README = ROOT / "README.md"
 
 
-DETAILS = ("kv_board", "printed", "transfer", "shipped_decoder", "peers", "encoders", "length",
-           "lra", "training_step")  # fmt: skip
+DETAILS = ("kv_board", "printed", "transfer", "shipped_decoder", "sparse_prefill", "peers",
+           "encoders", "length", "lra", "training_step")  # fmt: skip
 
 
 def pages(folder: Path = REFERENCE) -> dict[str, str]:

@@ -224,7 +224,7 @@ def _steadiness() -> Finding:
         times.append(time.perf_counter_ns() - began)
     excess = 100 * (statistics.quantiles(times, n=10)[-1] / statistics.median(times) - 1)
     found = f"one of ten short calls takes {excess:.0f} % longer, or more"
-    advice = "bench host says how small a difference this machine still shows"
+    advice = "bench host shows the smallest difference that this machine detects"
     return Finding.of("steadiness", found, excess > UNSTEADY_PCT, advice)
 
 

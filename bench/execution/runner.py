@@ -114,7 +114,7 @@ def _run(run: CellRun, attempts: int, experiment: str | None, origin: job.Origin
     columns["ran_beside"] = ", ".join(sorted(neighbours)) or "nothing known"
     noise = [columns["noise_reason"], gpu.noise(columns), *columns.pop("notes", ())]
     if neighbours and cell.plan.timed:
-        noise.append(f"beside {columns['ran_beside']}")
+        noise.append(f"next to {columns['ran_beside']}")
     columns["noise_reason"] = "; ".join(filter(None, noise)) or None
     columns["noisy"] = columns["noise_reason"] is not None
     _leave_undecided(columns, cell.threads)

@@ -31,6 +31,9 @@ SWEEP_NOTE_SECONDS = 300.0
 ENOUGH_S = 5.0
 """Seconds of the estimate that must be over before the pace corrects the rest."""
 MAX_PACE = 20.0
+STEADY = 0.05
+"""Share of the answers of a shared prefill from which their pace gives the time left: the first
+ones end after several prompts were read."""
 BAR_WIDTH = 24
 N_ENDED = 6
 """The number of ended cells that stay visible, and of failed cells."""
@@ -187,7 +190,7 @@ class SweepProgress:
             if note["state"] == "running":
                 estimate, elapsed = slowdown * self.seconds[i], time.time() - note["since"]
                 stage, done, total = note.get("stage") or ("starts", 0, 0)
-                if stage == cell_group.STAGE and done:
+                if stage == cell_group.STAGE and done >= STEADY * total:
                     left += elapsed * (total - done) / done - estimate
                 else:  # a cell that exceeds its estimate is expected to end soon
                     left -= min(elapsed, 0.9 * estimate)

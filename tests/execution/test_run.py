@@ -137,4 +137,4 @@ def test_times_taken_beside_other_work_are_noisy(tiny_t5, tmp_path, monkeypatch)
     cell = bench.compose(f"model={tiny_t5}", *WORDS)
     row = runner.run(cell, tmp_path, origin=job.Origin(workers="n_jobs=2"))
     assert row["ran_beside"] == "n_jobs=2"
-    assert row["noisy"] and "beside n_jobs=2" in row["noise_reason"]
+    assert row["noisy"] and "next to n_jobs=2" in row["noise_reason"]

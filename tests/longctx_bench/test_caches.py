@@ -94,7 +94,7 @@ def test_what_it_cannot_do_is_said():
         longctx_bench.cache("bigbird", model)
     with pytest.raises(Unsupported, match="vcc: it runs the stack of layers itself"):
         longctx_bench.cache("vcc", model)
-    with pytest.raises(Unsupported, match="kvpress: it runs what another package offers"):
+    with pytest.raises(Unsupported, match="kvpress: it runs a function that another package"):
         longctx_bench.cache("kvpress", model)
     with pytest.raises(RequestError, match="Did you mean snapkv"):
         longctx_bench.cache("snap_kv", model)

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 import bench
+from bench.execution import cell_group
 from bench.sweep.estimate import StageEstimate, stages_s
 from bench.terminal import rows_table, run_progress, sweep_summary, text_table
 from bench.terminal.run_progress import StageClock, SweepProgress
@@ -132,6 +133,14 @@ def test_the_live_table_shows_how_far_it_is_and_what_failed():
         assert part in text
     # Both took twice their estimate, so the third will.
     assert 18 < progress.left_s() <= 20
+
+
+def test_the_first_answers_of_a_shared_prefill_give_no_pace():
+    progress = SweepProgress(["method=a", "method=b"], [1000.0, 0.0])
+    for done, left_s in ((1, 900), (250, 300)):
+        note = {"state": "running", "since": time.time() - 100, "at": 0.0}
+        progress.notes = {0: note | {"stage": [cell_group.STAGE, done, 1000]}}
+        assert progress.left_s() == pytest.approx(left_s, abs=5)
 
 
 def test_without_a_terminal_a_line_is_printed_at_times_and_for_each_cell_that_ends(capsys):

@@ -241,7 +241,7 @@ def _end_text(end: float, shortest: float) -> str:
     """An end of a crossover; "?" if no measured length is long enough."""
     if math.isinf(end):
         return "?"
-    return f"{_round(end):,}" if end else f"≤ {shortest:,.0f}"
+    return ticks.thousands(_round(end)) if end else f"≤ {ticks.thousands(shortest)}"
 
 
 def _round(length: float) -> int:

@@ -176,7 +176,7 @@ def test_a_score_of_weights_trained_for_it_is_marked_and_says_its_training(tmp_p
     rows[1] |= {"quality_comparison": "same weights"}
     rows[2] |= {"quality_comparison": "each trained for itself", "training": json.dumps(training)}
     text = written(stored(tmp_path / "runs", rows), tmp_path / "p.html")
-    assert "§: of weights" in text
+    assert "§: method and vanilla were trained separately" in text
     data = data_of(text)
     told = [{} if i is None else data["text"][i] for i in data["rows"]["text"]]
     told = dict(zip(data["rows"]["method"], told, strict=True))
