@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def register(**parameters: Mapping[str, Any]) -> list[str]:
     """Makes every method that replaces attention alone an `attn_implementation` of transformers,
     `longctx:NAME`, with its mask function. `parameters` are those of methods by name, such as
-    `bigbird={"window": 5}`; others have their defaults. Returns the names of the methods that can be
-    used. The others raise an error with the reason when a model first calls them.
+    `bigbird={"window": 5}`; others have their defaults. Returns the names of the methods that can
+    be used. The others raise an error with the reason when a model first calls them.
 
     Raises bench.errors.RequestError for an unknown name or parameter, and
     methods.parts.errors.Unsupported if a method in `parameters` can't be used in this way."""

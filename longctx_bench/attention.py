@@ -121,8 +121,8 @@ def padding(
 @dataclass
 class Offered:
     """A method as an attention function of transformers. A prompt is read by the method; new tokens
-    after it, a decoder with an encoder, and cross-attention are exact. (Methods that read new tokens
-    in another way need their cache for it.)
+    after it, a decoder with an encoder, and cross-attention are exact. (Methods that read new
+    tokens in another way need their cache for it.)
 
     name    the registered name
     reason  why it can't be used; None: it can
