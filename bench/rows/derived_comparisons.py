@@ -155,7 +155,8 @@ def witnessed(raw: Comparison, ratio: stats.Ratio) -> tuple[stats.Ratio, dict[st
     a verdict the ratio stays, without a verdict.
 
     A single round doesn't show how much the next one would differ. If it replaces the ratio, there
-    is no verdict; otherwise the interval includes the upper end of the ratio of its turns."""
+    is no verdict. Otherwise, if one process timed all pairs and several turns, the interval
+    includes the upper end of the ratio of these turns."""
     if not raw.outside_process:
         return ratio, {}
     inside = raw.pair_process or [0] * len(raw.base_samples_ns or ())

@@ -190,7 +190,7 @@ class SweepProgress:
             if note["state"] == "running":
                 estimate, elapsed = slowdown * self.seconds[i], time.time() - note["since"]
                 stage, done, total = note.get("stage") or ("starts", 0, 0)
-                if stage == cell_group.STAGE and done >= STEADY * total:
+                if stage == cell_group.STAGE and done > STEADY * total:
                     left += elapsed * (total - done) / done - estimate
                 else:  # a cell that exceeds its estimate is expected to end soon
                     left -= min(elapsed, 0.9 * estimate)

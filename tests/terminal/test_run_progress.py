@@ -137,9 +137,9 @@ def test_the_live_table_shows_how_far_it_is_and_what_failed():
 
 def test_the_first_answers_of_a_shared_prefill_give_no_pace():
     progress = SweepProgress(["method=a", "method=b"], [1000.0, 0.0])
-    for done, left_s in ((1, 900), (250, 300)):
+    for done, total, left_s in ((0, 0, 900), (0, 1000, 900), (1, 1000, 900), (250, 1000, 300)):
         note = {"state": "running", "since": time.time() - 100, "at": 0.0}
-        progress.notes = {0: note | {"stage": [cell_group.STAGE, done, 1000]}}
+        progress.notes = {0: note | {"stage": [cell_group.STAGE, done, total]}}
         assert progress.left_s() == pytest.approx(left_s, abs=5)
 
 
