@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.measure import diagnostics, integrity, paired_timing
+from bench.measure import diagnostics, integrity, memory, paired_timing
 from bench.measure.integrity import IntegrityError
 from bench.measure.paired_timing import PairSamples, PairShare
 from bench.measure.perturbed_inputs import PerturbedInputs
@@ -101,3 +101,19 @@ def test_a_thread_or_a_process_that_is_left_behind_is_an_error():
         with pytest.raises(IntegrityError, match="works in another process"):
             integrity.check_processes()
         child.kill()
+
+
+@pytest.mark.skipif(not memory.can_reset(), reason="the high-water mark can't be reset here")
+def test_a_forward_that_resets_the_high_water_mark_is_an_error():
+    with pytest.raises(IntegrityError, match="high-water mark was reset"):
+        memory.check_high_water_mark(memory.reset_high_water_mark, 1 << 20)
+
+
+@pytest.mark.skipif(not memory.can_reset(), reason="the high-water mark can't be reset here")
+def test_a_thread_that_ends_late_does_not_look_like_a_reset(monkeypatch):
+    """It frees its stack between the two readings of the check."""
+    stack_pages = 200
+    with memory.touched(stack_pages):
+        base = memory.resident_bytes()
+    monkeypatch.setattr(memory, "resident_bytes", lambda: base)
+    memory.check_high_water_mark(lambda: None, 1 << 20)
