@@ -73,7 +73,7 @@ class BLASST(SparsePrefill):
             found = f"tiles of {self.block_q} by {self.block_k}"
         elif self.kernel != "torch":
             found = kernels.skipping(query, key, value, call.scale, threshold, self.products)
-        kernels.note(self, found, self.products)
+        kernels.note(self, found, self.products, query)
         if isinstance(found, str):
             found = self._plain(query, key, value, call.scale, threshold)
         output, tiles = found

@@ -157,9 +157,7 @@ def _kernel() -> Finding:
     if isinstance(width, str):
         return Finding("native kernels", State.LOOK, width, "methods run on torch, slower")
     extras = f" with {', '.join(width.extras)}" if width.extras else ""
-    sets = linux.instruction_sets() or ""
-    more = "; it has AMX, which isn't used" if "amx_tile" in sets.split() else ""
-    return Finding("native kernels", State.OK, f"for {width.name}{extras}{more}")
+    return Finding("native kernels", State.OK, f"for {width.name}{extras}")
 
 
 def _compiler() -> Finding:

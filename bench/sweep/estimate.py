@@ -42,10 +42,11 @@ MEMORY_CALLS = 8
 WARM_ANSWERS, ANSWERS_A_PAIR = 6, 0.2
 """For timed decoding: answers of an arm for warm-ups and checks, and for one pair, which reads no
 prompt."""
-TAKEN, STEPPED, ANSWERED_S = 0.04, 0.1, 1.0
+TAKEN, STEPPED, LOST, ANSWERED_S = 0.04, 0.1, 0.5, 1.0
 """For each of the cells that answer together: the time to score and keep a prompt, in forward
-passes, a row's share of a generated token's time except for its keys and values, and seconds to
-find stored answers."""
+passes, a row's share of a generated token's time except for its keys and values, the share of
+answers that reach the limit of new tokens since the cache lost what they need, and seconds to find
+stored answers."""
 QUALITY, QUALITY_OF_BASELINE = "quality", f"quality of {BASELINE}"
 SHARED = (QUALITY, QUALITY_OF_BASELINE, "tokens", "first_token")
 """Stages that cells of a group have in common."""
@@ -123,17 +124,22 @@ class Work:
         # reach the limit of new tokens, except for a decoder that wasn't trained to end them.
         most = task.get("max_new_tokens") or 1
         base_model = (cell.model["family"], cell.model["weights"]) == (auto.DECODER, "pretrained")
-        new_tokens = most if base_model and not cell.prompt else min(64, most) / 2
+        endless = base_model and not cell.prompt
+        new_tokens = most if endless else min(64, most) / 2
         read_per_s = READ_PER_S_GPU if cell.device["kind"] == "cuda" else READ_PER_S
         entries_s = entries_bytes(cell) / read_per_s
         alone_s = TOKEN_S + own.weights_bytes * BYTES[cell.dtype] / 4 / read_per_s
         self.token_s = alone_s + entries_s
-        self.read_s = self.forward_s
+        passes = plugins.facts(str(cell.method["name"])).get("prompt_passes", 1)
+        self.read_again_s = (float(passes) - 1) * self.forward_s
+        self.read_s = self.forward_s + self.read_again_s
         self.answer_s = new_tokens * self.token_s
-        self.stepped_answer_s = new_tokens * (STEPPED * alone_s + 2 * entries_s)
+        self.stepped_answer_s = (most if endless else LOST * most) * (
+            STEPPED * alone_s + 2 * entries_s
+        )
         if continuation := task.get("continuation"):
             # The continuation is read in one pass, and requires another pass of vanilla.
-            self.read_s = 2 * self.forward_s
+            self.read_s += self.forward_s
             self.answer_s = float(continuation) / cell.length * self.forward_s
             self.stepped_answer_s = self.answer_s
         self.n_rows = int(cell.n or task.get("n", {}).get(cell.data["split"]) or 128)
@@ -203,13 +209,14 @@ def in_turns_s(cell: Cell, count: int) -> float:
     return begin_s + cell.plan.pairs * (count + 2) * sample_s
 
 
-def together_s(cell: Cell, count: int) -> float:
-    """Seconds in which `count` cells that differ only in their method answer together in one
+def together_s(cells: Sequence[Cell]) -> float:
+    """Seconds in which cells that differ only in their method, and vanilla, answer together in one
     process, where each prompt is read once; or in which they are timed in turns."""
-    if cell.plan.in_turns:
-        return in_turns_s(cell, count)
-    one = Work(cell)
-    read_s = one.read_s + TAKEN * count * one.forward_s
+    one, count = Work(cells[0]), len(cells) + 1
+    if cells[0].plan.in_turns:
+        return in_turns_s(cells[0], count)
+    read_again_s = sum(Work(cell).read_again_s for cell in cells)
+    read_s = one.read_s - one.read_again_s + TAKEN * count * one.forward_s + read_again_s
     return one.begin_s + one.n_rows * (read_s + count * one.stepped_answer_s)
 
 
@@ -281,7 +288,7 @@ class Estimates:
         for i, cell in enumerate(cells):
             stages, scale = stages_s(cell), self.seconds(cell) / formula_s(cell)
             own_s = sum(ANSWERED_S if x.name in SHARED else x.seconds for x in stages)
-            common_s = 0.0 if i else together_s(cell, len(cells) + 1)
+            common_s = 0.0 if i else together_s(cells)
             alone_s = sum(x.seconds for x in stages if not i or x.name != QUALITY_OF_BASELINE)
             times.append((scale * (own_s + common_s), scale * alone_s))
         return times

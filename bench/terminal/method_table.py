@@ -15,7 +15,8 @@ hooks     the replaced parts of a model: attend, mix, encode, a decoder's kv_cac
 families  the model families in which it runs, or all
 trains    whether it can be trained; causal: whether it runs in a causal model
 
-A YAML may also name a package that a method `needs`.
+A YAML may also name a package that a method `needs`, and give its `prompt_passes`: the time in
+which it reads a prompt, in forward passes of the model.
 """
 KINDS = ("exact", "sparse", "low-rank", "kernel", "pooling", "recurrent", "eviction", "quantised",
          "oracle", "engine")  # fmt: skip

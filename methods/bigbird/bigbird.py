@@ -130,7 +130,7 @@ class BigBird(NativeMethod):
         query, key, value = (in_slots(x, 2, slots, size) for x in (query, key, value))
         key_bias = key_bias_of(call.sequence, slots, size, query)
         output = self._native(query, key, value, call, grid, key_bias, n, extra)
-        kernels.note(self, output, self.products)
+        kernels.note(self, output, self.products, query)
         if isinstance(output, str):
             layout = layout_of(self.pattern(), grid, batch, heads, call.layer, query.device)
             bias = BlockBias.of(call, slots, grid, key_bias, query)

@@ -2,11 +2,12 @@
 best k keys, over keys in codes of 4 bits, over keys and values in codes of a few bits, and over
 rows at given indices.
 
-C++ for CPUs with AVX-512, AVX2 or NEON; forward only, with float32 inputs and outputs. It is
-compiled at its first use for the widest vectors of the CPU (BENCH_KERNELS=avx2 forces others) and
-cached under $XDG_CACHE_HOME or ~/.cache. A function that can't run (no compiler, another CPU, a
-gradient is needed, another dtype, …) returns the reason as a string; the caller then uses its torch
-path, which gives the same result within rounding:
+C++ for CPUs with AVX-512, AVX2 or NEON; forward only, with float32 inputs and outputs. The exact
+kernels also take bfloat16, and multiply it with AMX if the CPU has it. The source is compiled at its
+first use for the widest vectors of the CPU (BENCH_KERNELS=avx2 forces others) and cached under
+$XDG_CACHE_HOME or ~/.cache. A function that can't run (no compiler, another CPU, a gradient is
+needed, another dtype, …) returns the reason as a string; the caller then uses its torch path, which
+gives the same result within rounding:
 
     output = kernels.dense(query, key, value, scale)
     kernels.note(self, output)  # → self.kernel_used: "native avx512 float32", or "torch (reason)";
@@ -30,7 +31,7 @@ from torch import Tensor
 from methods.kernels import structs
 from methods.kernels.best_keys import AXES, MAX_K, Points, dci, topk, topk_blocks
 from methods.kernels.blocks import BLOCK, Blocks
-from methods.kernels.checks import available, cannot_take, library, width
+from methods.kernels.checks import WIDENED, available, cannot_take, library, products_of, width
 from methods.kernels.codes import Codes, code_scores, code_sums
 from methods.kernels.lookups import encode, lookups
 from methods.kernels.rows import row_scores, row_sums
@@ -58,12 +59,11 @@ def dense(
     causal: bool = False,
     bias: Tensor | None = None,
 ) -> Tensor | str:
-    """softmax(q kᵀ · scale + key bias + bias) v [B, H, q, e] float32, or the reason why it can't
-    run.
+    """softmax(q kᵀ · scale + key bias + bias) v [B, H, q, e], or the reason why it can't run.
 
     key_bias  [B, n] or [B, 1, 1, n] to add to all scores of a key: a very low number at padding
     products  "bfloat16": q, k, v and weights are rounded to it before they are multiplied;
-              accumulated in float32
+              accumulated in float32. Inputs in bfloat16 always are, where the CPU can
     causal    query i attends to keys 0 … i; needs the same number of queries and keys
     bias      [H, 2m-1], m at least n and q, to add at distance -(m-1) … m-1, key j minus query i
     """
@@ -113,9 +113,11 @@ def _attend(
     skip: float = 0,
     tiles: Tensor | None = None,
 ) -> Tensor | str:
-    reason = available(products) or cannot_take(query, key, value, bias)
+    reason = available(products) or cannot_take(query, key, value, bias, dtypes=WIDENED)
     if reason:
         return reason
+    dtype, products = query.dtype, products_of(query, products)
+    query, key, value = query.float(), key.float(), value.float()
     call = structs.Tensors(query, key, value)
     sizes = call.sizes
     if causal and sizes.queries != sizes.keys:
@@ -162,4 +164,4 @@ def _attend(
         },
     )
     getattr(library(), f"dense_{products}")(ctypes.byref(arguments))
-    return call.result()
+    return call.result().to(dtype)

@@ -22,4 +22,9 @@
 #include "topk_blocks.h"
 
 extern "C" void dense_float32(const Dense* o) { dense<Float>(*o); }
-extern "C" void dense_bfloat16(const Dense* o) { dense<Bfloat>(*o); }
+extern "C" void dense_bfloat16(const Dense* o) {
+#ifdef TILES
+  if (o->shape.d / Tiled::unit % TILE_UNITS == 0 && tiles_allowed()) return dense<Tiled>(*o);
+#endif
+  dense<Bfloat>(*o);
+}

@@ -25,6 +25,13 @@ def available(products: str = "float32") -> str | None:
     return None
 
 
+def products_of(inputs: Tensor, products: str) -> str:
+    """The number format in which these inputs are multiplied: bfloat16 stays as it is, where the
+    CPU can multiply it."""
+    half = inputs.dtype == torch.bfloat16 and available("bfloat16") is None
+    return "bfloat16" if half else products
+
+
 def width() -> str | None:
     """The vectors that the kernels are built for, such as "avx2"; None where they can't run."""
     loaded = build.load()

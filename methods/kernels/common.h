@@ -50,14 +50,18 @@ struct Buffer {
 // It multiplies R rows with C vectors of columns, R·C sums in registers.
 
 // A step multiplies one 32-bit unit of each row: a float, two bfloat16, or four 8-bit numbers.
+// `rows` are multiplied at a time; `Thread` is the state that a thread needs for it.
+struct Stateless {};
 struct Float {
   using Sum = Floats;
-  static constexpr int unit = 1;
+  using Thread = Stateless;
+  static constexpr int unit = 1, rows = ROWS;
   INLINE Sum add(Sum sum, Ints row, Ints column) { return sum + (Floats)row * (Floats)column; }
 };
 struct Bfloat {
   using Sum = Floats;
-  static constexpr int unit = 2;
+  using Thread = Stateless;
+  static constexpr int unit = 2, rows = ROWS;
   INLINE Sum add(Sum sum, Ints row, Ints column) { return dot_halves(sum, row, column); }
 };
 struct Eight {  // signed rows; columns with COLUMN_OFFSET added
@@ -65,6 +69,7 @@ struct Eight {  // signed rows; columns with COLUMN_OFFSET added
   static constexpr int unit = 4;
   INLINE Sum add(Sum sum, Ints row, Ints column) { return dot(sum, row, column); }
 };
+struct Tiled;  // bfloat16 in AMX's tiles (tiles.h)
 
 // Columns of a product, and their number of steps.
 struct Piece {
@@ -79,11 +84,17 @@ INLINE Ints unit_of(const void* row) {
   return fill(unit);
 }
 
+template <int C, bool ADD>
+INLINE void tiled_product(const void* rows, int64_t row_stride, const Piece* pieces, int count,
+                          int64_t piece_stride, int64_t column_stride, void* sums, int64_t sum_stride);
+
 // sums[r][c] (+)= Σ over pieces of rows[r] · columns[c]; the pieces' rows are piece_stride apart.
 // Strides in bytes.
 template <class Kind, int R, int C, bool ADD = false>
 INLINE void product(const void* rows, int64_t row_stride, const Piece* pieces, int count,
                     int64_t piece_stride, int64_t column_stride, void* sums, int64_t sum_stride) {
+  if constexpr (std::is_same_v<Kind, Tiled>)
+    return tiled_product<C, ADD>(rows, row_stride, pieces, count, piece_stride, column_stride, sums, sum_stride);
   using Sum = typename Kind::Sum;
   Sum sum[R][C];
   UNROLL for (int r = 0; r < R; r++)

@@ -2,7 +2,7 @@
 // scores are far below the largest so far.
 
 #pragma once
-#include "common.h"
+#include "tiles.h"
 
 // A row of d numbers in units of this kind.
 template <class Kind> INLINE void convert(const float* from, int64_t d, float scale, void* to) {
@@ -43,11 +43,11 @@ struct Dense {
 
 // The running state of the queries of a task.
 struct Reading {
-  char* rows;               // [queries + 6][steps] units
-  float *sums, *scores;     // [queries + 6][dv]; [6][width], of all queries where tiles may be skipped
-  uint16_t* halves;         // [6][width]: weights in bfloat16
-  float* largest;           // [queries + 6]
-  Floats* total;            // [queries + 6]
+  char* rows;               // [queries + R][steps] units, for R rows at a time
+  float *sums, *scores;     // [queries + R][dv]; [R][width], of all queries where tiles may be skipped
+  uint16_t* halves;         // [R][width]: weights in bfloat16
+  float* largest;           // [queries + R]
+  Floats* total;            // [queries + R]
 };
 
 // All of the work on a tile; or only the scores of its rows, which decide whether it is skipped,
@@ -134,9 +134,10 @@ INLINE bool read_tile(const Dense& o, const Reading& to, int64_t h, int64_t firs
 // The same for rows from r on, `count` in all.
 template <class Kind, Part PART, class... Rest>
 INLINE bool read_rows(const Dense& o, const Reading& to, int64_t h, int64_t first, int r, int count, Rest... rest) {
+  constexpr int rows = Kind::rows, few = rows == ROWS ? 4 : 0;
   bool far = true;
-  for (; r + 4 < count; r += ROWS) far &= read_tile<Kind, PART, ROWS>(o, to, h, first, r, min(ROWS, count - r), rest...);
-  if (r < count) far &= read_tile<Kind, PART, 4>(o, to, h, first, r, count - r, rest...);
+  for (; r + few < count; r += rows) far &= read_tile<Kind, PART, rows>(o, to, h, first, r, min(rows, count - r), rest...);
+  if (few && r < count) far &= read_tile<Kind, PART, 4>(o, to, h, first, r, count - r, rest...);
   return far;
 }
 
@@ -153,9 +154,10 @@ template <class Kind> static void dense(const Dense& o) {
   const int64_t groups = s.heads / s.key_heads, heads = s.batch * s.key_heads;
 #pragma omp parallel num_threads(o.threads)
   {
-    const int64_t most = rows_of_task + ROWS;
+    [[maybe_unused]] typename Kind::Thread state;
+    const int64_t most = rows_of_task + Kind::rows;
     Buffer rows(most * steps * 4), sums(most * s.dv * 4), total(most * LANES * 4), largest(most * 4);
-    Buffer scores((o.tiles ? most : ROWS) * width * 4), halves(ROWS * width * 2), bias_room(width * 4);
+    Buffer scores((o.tiles ? most : Kind::rows) * width * 4), halves(Kind::rows * width * 2), bias_room(width * 4);
     Buffer halved(HALF ? BLOCK * s.d * 2 : 0);  // keys of a block
     const Reading to = {rows, sums, scores, halves, largest, total};
     int64_t skipped = 0, read = 0;
@@ -186,7 +188,7 @@ template <class Kind> static void dense(const Dense& o) {
           if (o.starts && !o.causal && task) part = task == 1 ? tasks - 1 : task - 1;
           const int64_t first = part * rows_of_task;
           const int count = min(rows_of_task, s.queries - first);
-          for (int i = 0; i < count + ROWS; i++) {
+          for (int i = 0; i < count + Kind::rows; i++) {
             const float* from = o.query.at(b, h, first + min(i, count - 1));
             convert<Kind>(from, s.d, o.scale * LOG2E, to.rows + i * steps * 4);
             to.largest[i] = NONE;
@@ -221,7 +223,7 @@ template <class Kind> static void dense(const Dense& o) {
             }
             const uint64_t* visible = o.visible ? o.visible + next * BLOCK : nullptr;
             // The first row that reads a key of this tile.
-            const int r = o.causal && !o.columns ? max<int64_t>(0, next * BLOCK - first) / ROWS * ROWS : 0;
+            const int r = o.causal && !o.columns ? max<int64_t>(0, next * BLOCK - first) / Kind::rows * Kind::rows : 0;
 #define READ(part) read_rows<Kind, part>(o, to, h, first, r, count, block, keys, values, tiles, key_bias, visible)
             if (!o.tiles) READ(WHOLE);
             else if (READ(SCORES)) skipped++;

@@ -29,7 +29,7 @@ class BiasTable(ctypes.Structure):
 
     @classmethod
     def of(cls, diagonals: Tensor | None) -> tuple[BiasTable, Tensor | None]:
-        """diagonals [H, 2n-1] float32, the bias at distance -(n-1) … n-1 → the table, and the
+        """diagonals [H, 2n-1], the bias at distance -(n-1) … n-1 → the table, and the
         tensor that owns its memory. The constant part towards each end is left out."""
         if diagonals is None:
             return cls(None, 0, 0), None
@@ -37,7 +37,7 @@ class BiasTable(ctypes.Structure):
         changes = (diagonals[:, 1:] != diagonals[:, :-1]).any(0).nonzero()[:, 0]
         start, stop = (int(changes[0]), int(changes[-1]) + 2) if len(changes) else (0, 1)
         ends = (EDGE, EDGE)
-        table = pad(diagonals[None, :, start:stop], ends, mode="replicate").contiguous()
+        table = pad(diagonals.float()[None, :, start:stop], ends, mode="replicate").contiguous()
         return cls(table.data_ptr(), table.shape[2], EDGE + last // 2 - start), table
 
 

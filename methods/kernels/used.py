@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from methods.kernels import build
+from methods.kernels.checks import products_of
 
 ASKED = "kernel=torch"
 """The reason for torch where a method was asked for it."""
@@ -13,13 +16,16 @@ def name(products: str = "float32") -> str:
     return f"native {build.loaded()[1].name} {products}"
 
 
-def note(method: object, result: object, products: str = "float32") -> None:
+def note(
+    method: object, result: object, products: str = "float32", inputs: Tensor | None = None
+) -> None:
     """Records in `method.kernel_used` which kernels ran; several if calls differed. `result` is the
-    return value of a kernel's function: a reason (torch ran), or output with these products."""
+    return value of a kernel's function: a reason (torch ran), or output with these products of
+    `inputs` (see `products_of`)."""
     if isinstance(result, str):
         used = "torch" if result == ASKED else f"torch ({result})"
     else:
-        used = name(products)
+        used = name(products if inputs is None else products_of(inputs, products))
     before = getattr(method, "kernel_used", "")
     if used not in before.split("; "):
         # Not a dataclass field, since it is not part of a cell.

@@ -64,7 +64,7 @@ def attend_exactly(
         result = f"fewer than {SHORTEST} tokens"
     elif kernel != "torch":
         result = _native(query, key, value, call, products)
-    kernels.note(method, result, products)
+    kernels.note(method, result, products, query)
     return exact_attention(query, key, value, call) if isinstance(result, str) else result
 
 

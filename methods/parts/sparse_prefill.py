@@ -109,7 +109,7 @@ class SparsePrefill(NativeMethod):
         output: Tensor | str = kernels.ASKED
         if self.kernel != "torch":
             output = native(query, key, value, scale, choice, self.products)
-        kernels.note(self, output, self.products)
+        kernels.note(self, output, self.products, query)
         if isinstance(output, str):
             output = gathered(query, key, value, scale, choice)
         return output

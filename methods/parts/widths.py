@@ -57,7 +57,12 @@ WIDTHS = (
         "x86_64",
         ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma", "bmi2", "popcnt", "abm"),
         (*AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"),
-        {"avx512_vnni": "-mavx512vnni", "avx512_bf16": "-mavx512bf16"},
+        {
+            "avx512_vnni": "-mavx512vnni",
+            "avx512_bf16": "-mavx512bf16",
+            "amx_tile": "-mamx-tile",
+            "amx_bf16": "-mamx-bf16",
+        },
         "avx512_bf16",
     ),
     Width(

@@ -31,6 +31,20 @@ def test_dense_equals_torch(batch, n, d, causal, products):
 
 
 @native
+@pytest.mark.parametrize("d", [64, 24])
+def test_bfloat16_is_multiplied_as_it_is_where_the_cpu_can(d):
+    query, key, value = (x.bfloat16() for x in inputs(1, 257, d))
+    method, call = Vanilla("native"), AttentionCall(SequenceInfo(causal=True), 0.3, 0)
+    output = method.attend(query, key, value, call)
+    exact = scaled_dot_product_attention(
+        query.double(), key.double(), value.double(), is_causal=True, scale=0.3
+    )
+    assert output.dtype == torch.bfloat16 and error(output, exact) < TOLERANCE["bfloat16"]
+    can = kernels.available("bfloat16") is None
+    assert method.kernel_used == kernels.name("bfloat16" if can else "float32")
+
+
+@native
 def test_dense_takes_strides_grouped_heads_other_lengths_and_value_sizes():
     query, key, _ = inputs(2, 70, 32, key_heads=2)
     value = torch.randn(2, 2, 70, 20)
@@ -194,7 +208,7 @@ def test_torch_and_the_kernels_share_one_openmp_runtime():
 def test_what_the_kernels_refuse_they_refuse_in_words():
     query, key, value = inputs(1, 10, 16)
     for changed, reason in [
-        ([x.double() for x in (query, key, value)], "not float32"),
+        ([x.double() for x in (query, key, value)], "not float32 or bfloat16"),
         ([x.requires_grad_() for x in inputs(1, 10, 16)], "a gradient is wanted"),
         ([query[:, :, :0], key, value], "nothing to read"),
     ]:
