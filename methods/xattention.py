@@ -86,13 +86,13 @@ class XAttention(SparsePrefill):
         tiles = -(-len(key) // self.stride)
         missing = tiles * self.stride - len(key)
         # In a tile, the last query meets the first key.
-        query = pad(query, (0, 0, 0, missing)).unflatten(1, (tiles, -1)).flip(2).flatten(2)
-        key = pad(key, (0, 0, 0, missing)).unflatten(0, (tiles, -1)).flatten(1)
+        query = pad(query, (0, 0, 0, missing)).unflatten(1, (tiles, -1)).flatten(2)
+        key = pad(key, (0, 0, 0, missing)).unflatten(0, (tiles, -1)).flip(1).flatten(1)
         blocks = -(-tiles // side)
         weights = query.new_zeros(len(query), blocks, blocks, dtype=widened(query[:0]).dtype)
         rows = max(1, min(TILES // (len(query) * tiles), tiles // 8) // side) * side
         for start in range(0, tiles, rows):
-            some = query[:, start : start + rows]
+            some = query[:, start : start + rows].contiguous()  # @ copies the keys otherwise
             seen = key[: start + some.shape[1]]
             scores = widened(some @ seen.T * (scale / self.stride))
             shares = mask_future(scores, start).softmax(-1)

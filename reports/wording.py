@@ -30,9 +30,11 @@ NEARLY_FULL = 0.95
 
 
 def vectors(row: Mapping[str, Any]) -> str:
-    """The widest vectors of a row's processor; empty where the row does not record them."""
+    """The widest vectors of a row's processor, and AMX's tiles; empty where the row does not record
+    them."""
     sets = (row["instruction_sets"] or "").split()
-    return next((name for flag, name in VECTORS.items() if flag in sets), "")
+    widest = next((name for flag, name in VECTORS.items() if flag in sets), "")
+    return f"{widest}, AMX" if "amx_bf16" in sets else widest
 
 
 def tokens_read(row: Mapping[str, Any]) -> str:

@@ -3,8 +3,8 @@ best k keys, over keys in codes of 4 bits, over keys and values in codes of a fe
 rows at given indices.
 
 C++ for CPUs with AVX-512, AVX2 or NEON; forward only, with float32 inputs and outputs. The exact
-kernels also take bfloat16, and multiply it with AMX if the CPU has it. The source is compiled at its
-first use for the widest vectors of the CPU (BENCH_KERNELS=avx2 forces others) and cached under
+kernels also take bfloat16, and multiply it with AMX if the CPU has it. The source is compiled at
+its first use for the widest vectors of the CPU (BENCH_KERNELS=avx2 forces others) and cached under
 $XDG_CACHE_HOME or ~/.cache. A function that can't run (no compiler, another CPU, a gradient is
 needed, another dtype, …) returns the reason as a string; the caller then uses its torch path, which
 gives the same result within rounding:

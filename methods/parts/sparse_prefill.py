@@ -117,7 +117,7 @@ class SparsePrefill(NativeMethod):
 
 def last_weights(query: Tensor, key: Tensor, scale: float, last: int) -> Tensor:
     """[g, q, n]: the exact weights of the last q queries, at most `last`, on all keys."""
-    rows = query[:, -last:]
+    rows = query[:, -last:].contiguous()  # @ copies the keys otherwise
     scores = widened(rows * scale @ key.T)
     own = scores[..., -rows.shape[1] :]
     own.copy_(mask_future(own, 0))

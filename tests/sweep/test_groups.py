@@ -12,9 +12,10 @@ import pytest
 import bench
 from bench.cli.main import dispatch
 from bench.execution import cell_group, runner
+from bench.request import plugins
 from bench.rows.predictions import Predictions
 from bench.rows.store import Store
-from bench.sweep.estimate import Estimates
+from bench.sweep.estimate import Estimates, Work, together_s
 from bench.sweep.plan import PlanState, measured, plan
 from bench.terminal import row_table
 from tests.conftest import ROOT
@@ -40,6 +41,14 @@ def test_cells_that_differ_in_their_cache_answer_together():
     assert len(continuations) == 3
     (timed,) = plan([*CELL, METHODS, "measure=tokens"]).groups
     assert len(timed) == 3 and timed[0].seconds > timed[1].seconds
+
+
+def test_an_estimate_counts_the_passes_in_which_a_method_reads_a_prompt_again():
+    tova, kvzip = (bench.compose(*QUALITY, f"method={name}") for name in ("tova", "kvzip"))
+    passes = plugins.facts("kvzip")["prompt_passes"] - 1
+    again_s = kvzip.n * passes * Work(tova).forward_s
+    assert again_s > 0
+    assert together_s([tova, kvzip]) - together_s([tova, tova]) == pytest.approx(again_s)
 
 
 @pytest.mark.parametrize(
