@@ -14,6 +14,7 @@ from bench.status import QualityVerdict, Status
 from reports.grids import Listing, Where, chosen
 from reports.looks import VANILLA
 from reports.papers.printed import FOLDER
+from reports.result_tables import FLOAT32
 from reports.rows import Row, json_object
 from reports.wording import NONE
 
@@ -23,10 +24,11 @@ BOARD = {
     "task": "ruler_niah_single_2",
     "length": 1024,
     "question": None,
+    "dtype": FLOAT32,
     "status": Status.OK,
 }
 """The rows of the KV board next to which printed scores are set."""
-COSTS = {"experiment": "kv_times", "threads": 1, "dtype": "float32", "status": Status.OK}
+COSTS = {"experiment": "kv_times", "threads": 1, "dtype": FLOAT32, "status": Status.OK}
 """The rows of what its caches cost."""
 BUDGET_FACTOR = 2.0
 """Budgets whose ratio is larger are too far apart for a direction."""

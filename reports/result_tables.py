@@ -226,12 +226,16 @@ FRONTIER = _Frontier(
 
 # --- KV caches of a pretrained decoder, their quality alone -------------------------------------
 
+FLOAT32 = "float32"
+"""The number format that titles leave out."""
+
 
 def _board_title(row: Row) -> str:
     after = ", the question read after the cache was compressed" if row["question"] else ""
     rows = counted(row["n_scored"] or 0, "row")
     model = labelled(row["model"], row)
-    return f"{row['task']}, {model}, {row['length']:,} tokens, {rows}{after}"
+    dtype = "" if row["dtype"] == FLOAT32 else f", {row['dtype']}"
+    return f"{row['task']}, {model}, {row['length']:,} tokens, {rows}{dtype}{after}"
 
 
 def _board_cell(row: Row) -> str:
@@ -245,7 +249,7 @@ def kept_share(row: Mapping[str, Any]) -> str:
     that keep everything."""
     given = json_object(row["method_params"])
     if row["method"] == VANILLA:
-        return "all in 32 bits"
+        return "all in 32 bits" if row["dtype"] == FLOAT32 else "all in 16 bits"
     if given.get("eviction") == "none":  # an engine that keeps all entries
         return NONE
     if (budget := given.get("budget", given.get("share"))) is not None:
@@ -270,7 +274,7 @@ class _Board(Grid):
 BOARD = _Board(
     title=_board_title,
     where={"experiment": "kv_board", "status": NOT_SKIPPED},
-    each=("model", "length", "task", "question"),
+    each=("model", "length", "task", "question", "dtype"),
     column="setting",
     cell=_board_cell,
 )
@@ -297,7 +301,7 @@ PEERS = Listing(
         "model": "smollm2-135m", "measure": "decoding", "status": Status.OK,
         "tpot_median_ns": lambda median: median is not None,
     },
-    each=("length", "threads"),
+    each=("length", "threads", "dtype"),
     one_host=True,
     columns={
         "system": lambda row: marked(row["method"], row),

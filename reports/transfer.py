@@ -14,7 +14,7 @@ from bench.rows.quality_verdicts import has_toy_weights
 from bench.status import Status
 from reports.grids import Listing, chosen
 from reports.looks import VANILLA
-from reports.result_tables import kept_share
+from reports.result_tables import FLOAT32, kept_share
 from reports.rows import Row
 from reports.wording import NONE
 
@@ -33,7 +33,8 @@ def rankings(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
             continue
         after = ", question after" if row["question"] else ""
         toy = " (toy weights)" if has_toy_weights(row) else ""
-        setting = f"{row['model']}{toy}: {row['task']}, {row['length']:,} tokens{after}"
+        dtype = "" if row["dtype"] == FLOAT32 else f", {row['dtype']}"
+        setting = f"{row['model']}{toy}: {row['task']}, {row['length']:,} tokens{after}{dtype}"
         cache = f"{str(row['method']).partition('·')[0]} {kept_share(row)}"
         sign = -1 if row["higher_is_better"] is False else 1
         found.setdefault(setting, {})[cache] = sign * row["value"]

@@ -54,7 +54,7 @@ FIRST_TOKENS = Grid(
     each=("model", "threads", "dtype"),
     one_host=True,
     column="length",
-    head=lambda length: f"first token ÷ vanilla's, {tokens(length)}",
+    head=tokens,
     cell=partial(_ratio, "lat"),
     last={
         "attention ÷ vanilla's": lambda row, base: number(
@@ -71,7 +71,7 @@ PREFILL_LOSSES = Grid(
         "method": lambda name: name != VANILLA,
         "status": Status.OK,
     },
-    each=("model",),
+    each=("model", "dtype"),
     column="length",
     head=tokens,
     cell=lambda row: (
