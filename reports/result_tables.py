@@ -249,7 +249,7 @@ def kept_share(row: Mapping[str, Any]) -> str:
     that keep everything."""
     given = json_object(row["method_params"])
     if row["method"] == VANILLA:
-        return "all in 32 bits" if row["dtype"] == FLOAT32 else "all in 16 bits"
+        return "all in 32 bits" if row.get("dtype", FLOAT32) == FLOAT32 else "all in 16 bits"
     if given.get("eviction") == "none":  # an engine that keeps all entries
         return NONE
     if (budget := given.get("budget", given.get("share"))) is not None:
