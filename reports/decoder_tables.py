@@ -6,12 +6,12 @@ import csv
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import StrEnum
 
 from bench.rows.quality_verdicts import KEPT_SHARE
 from bench.status import QualityVerdict, Status
-from reports.grids import Listing, Where, chosen
+from reports.grids import Listing, Where, chosen, tokens
 from reports.looks import VANILLA
 from reports.papers.printed import FOLDER
 from reports.result_tables import FLOAT32
@@ -27,7 +27,11 @@ BOARD = {
     "dtype": FLOAT32,
     "status": Status.OK,
 }
-"""The rows of the KV board next to which printed scores are set."""
+"""The rows of the KV board whose caches are choices."""
+PREFILLS = {"experiment": "sparse_prefill", "measure": "quality"} | {
+    name: BOARD[name] for name in ("model", "task", "question", "dtype", "status")
+}
+"""The needles of sparse prefills."""
 COSTS = {"experiment": "kv_times", "threads": 1, "dtype": FLOAT32, "status": Status.OK}
 """The rows of what its caches cost."""
 BUDGET_FACTOR = 2.0
@@ -49,32 +53,44 @@ class Direction(StrEnum):
 
 def load_scores() -> list[Row]:
     """The lines of reports/published/decoders.csv as texts; `share`, `bits`, `value` and `full` are
-    numbers, or None if not printed."""
+    numbers, or None if not printed. `question` is 'after' if the question was read after the cache
+    was compressed, else None."""
     with (FOLDER / "decoders.csv").open(newline="", encoding="utf-8") as file:
         lines = list(csv.DictReader(file, strict=True))
     numbers = ("share", "bits", "value", "full")
     return [
-        {**line, **{name: float(line[name]) if line[name] else None for name in numbers}}
+        line
+        | {name: float(line[name]) if line[name] else None for name in numbers}
+        | {"question": line["question"] or None}
         for line in lines
     ]
 
 
 def next_to_board(rows: Iterable[Row]) -> list[Row]:
-    """Each printed score with `ours`: the board's row of its method at the nearest budget, or None.
-    Empty without a board."""
-    board = list(chosen(rows, BOARD))
-    return [{**line, "ours": _nearest(line, board)} for line in load_scores()] if board else []
+    """Each printed score with `ours`: the row of its method's needle at the nearest budget, for a
+    sparse prefill at the greatest length, or None. Empty without a board."""
+    listed = list(rows)
+    board = list(chosen(listed, BOARD | {"question": (None, "after")}))
+    prefills = sorted(chosen(listed, PREFILLS), key=lambda row: row["length"], reverse=True)
+    if not board:
+        return []
+    return [{**line, "ours": _nearest(line, [*board, *prefills])} for line in load_scores()]
 
 
-def _nearest(line: Row, board: Sequence[Row]) -> Row | None:
-    """The row of the line's method with the nearest budget, if both have one of the same kind."""
-    own = (row for row in board if str(row["method"]).partition("·")[0] == line["method"])
-    near = [row for row in own if _distance(line, row) < math.inf]
+def _nearest(line: Row, rows: Iterable[Row]) -> Row | None:
+    """The row of the line's method and place of the question with the nearest budget, the first of
+    several, if both have one of the same kind."""
+    own = (row for row in rows if str(row["method"]).partition("·")[0] == line["method"])
+    same = (row for row in own if row["question"] == line["question"])
+    near = [row for row in same if _distance(line, row) < math.inf]
     return min(near, key=lambda row: _distance(line, row), default=None)
 
 
 def _distance(line: Row, row: Row) -> float:
-    """Ratio of the larger budget to the smaller one; infinite where they are not comparable."""
+    """Ratio of the larger budget to the smaller one; infinite where they are not comparable, 1 if
+    the row has a sparse prefill, whose thresholds choose the share."""
+    if row["experiment"] == PREFILLS["experiment"]:
+        return 1.0
     name = "bits" if line["bits"] else "share"
     ours = _budget(row)[name]
     if not line[name] or not ours:
@@ -117,13 +133,21 @@ def _percent(value: float | None, full: float | None) -> str:
     return NONE if value is None or not full else f"{100 * value / full:.1f} %"
 
 
+def _printed_budget(line: Row) -> str:
+    share = f" ({line['share']:.3g})" if line["share"] else ""
+    return f"{line['budget']}{share}" + ", question after" * bool(line["question"])
+
+
 def _ours(line: Row) -> str:
     """The budget of the row, and its score as a share of vanilla's."""
     row = line["ours"]
     if row is None:
         return NONE
     budget = _budget(row)
-    at = f"{budget['bits']:g} bits" if line["bits"] else f"{budget['share']:.3g}"
+    if row["experiment"] == PREFILLS["experiment"]:
+        at = tokens(row["length"])
+    else:
+        at = f"{budget['bits']:g} bits" if line["bits"] else f"{budget['share']:.3g}"
     return f"{_percent(row['value'], row['base_value'])} at {at}"
 
 
@@ -132,9 +156,7 @@ PRINTED = Listing(
         "method": "{method}",
         "printed for": "{model}, {task}",
         "tokens": lambda line: f"{int(line['length']):,}" if line["length"] else NONE,
-        "budget (share)": lambda line: (
-            line["budget"] if line["share"] is None else "{budget} ({share:.3g})".format_map(line)
-        ),
+        "budget (share)": _printed_budget,
         "÷ full attention": lambda line: _percent(line["value"], line["full"]),
         "ours ÷ vanilla": _ours,
         "direction": direction,

@@ -29,6 +29,7 @@ def test_every_line_is_whole():
         assert 0 < line["value"] <= 100 and 0 < line["full"] <= 100, line
         assert line["share"] is None or 0 < line["share"] <= 1, line
         assert line["bits"] in (None, 2, 4) and not (line["bits"] and line["share"]), line
+        assert line["question"] in (None, "after"), line
         assert line["by"] in ("authors", "others") and line["table"] and line["budget"], line
         assert line["source"].startswith(("arXiv ", "https://github.com/")), line
         assert not line["length"] or int(line["length"]) >= 1024, line
@@ -61,6 +62,20 @@ def test_a_direction_is_that_of_both_scores(line, row, expected):
     given = {"method": "snapkv", "share": 0.2, "bits": None, "value": 60.0, "full": 80.0}
     pair = given | line | {"ours": ours(**row, budget=0.25)}
     assert decoder_tables.direction(pair) == expected
+
+
+def test_a_printed_score_is_next_to_the_nearest_row():
+    after = [ours("kvzip", budget=0.5), ours("kvzip", budget=0.125) | {"question": "after"}]
+    needle = ours("xattention", threshold=0.9) | decoder_tables.PREFILLS
+    prefills = [needle, needle | {"length": 2048, "value": 95.0}]
+    found = decoder_tables.next_to_board([*after, *prefills])
+    rows = {line["method"]: line["ours"] for line in found}
+    assert rows["kvzip"] is after[1] and rows["xattention"] is prefills[1]
+    assert rows["snapkv"] is None
+    [(grid, _)] = decoder_tables.PRINTED.tables(found)
+    shown = {line[0]: line for line in grid.lines}
+    assert shown["xattention"][5] == "95.0 % at 2,048 tokens"
+    assert shown["kvzip"][3].endswith(", question after")
 
 
 def test_choices_are_caches_that_keep_the_needle_with_their_cost():
