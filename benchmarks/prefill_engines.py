@@ -37,7 +37,9 @@ from methods.xattention import XAttention
 OWN: dict[str, Method] = {
     "vanilla, fused": Vanilla(),
     "xattention": XAttention(),
+    "xattention, bfloat16 products": XAttention(products="bfloat16"),
     "flexprefill": FlexPrefill(),
+    "flexprefill, bfloat16 products": FlexPrefill(products="bfloat16"),
     "vertical_slash": VerticalSlash(),
     "a_shape": AShape(),
 }
