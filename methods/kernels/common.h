@@ -50,18 +50,18 @@ struct Buffer {
 // It multiplies R rows with C vectors of columns, R·C sums in registers.
 
 // A step multiplies one 32-bit unit of each row: a float, two bfloat16, or four 8-bit numbers.
-// `rows` are multiplied at a time; `Thread` is the state that a thread needs for it.
+// `rows` are multiplied at a time, `few` of the last ones; `Thread` is the state that a thread needs for it.
 struct Stateless {};
 struct Float {
   using Sum = Floats;
   using Thread = Stateless;
-  static constexpr int unit = 1, rows = ROWS;
+  static constexpr int unit = 1, rows = ROWS, few = 4;
   INLINE Sum add(Sum sum, Ints row, Ints column) { return sum + (Floats)row * (Floats)column; }
 };
 struct Bfloat {
   using Sum = Floats;
   using Thread = Stateless;
-  static constexpr int unit = 2, rows = ROWS;
+  static constexpr int unit = 2, rows = ROWS, few = 4;
   INLINE Sum add(Sum sum, Ints row, Ints column) { return dot_halves(sum, row, column); }
 };
 struct Eight {  // signed rows; columns with COLUMN_OFFSET added
@@ -84,9 +84,9 @@ INLINE Ints unit_of(const void* row) {
   return fill(unit);
 }
 
-template <int C, bool ADD>
-INLINE void tiled_product(const void* rows, int64_t row_stride, const Piece* pieces, int count,
-                          int64_t piece_stride, int64_t column_stride, void* sums, int64_t sum_stride);
+template <int R, int C, bool ADD>
+INLINE void tiled_product(const void* rows, int64_t row_stride, const Piece* pieces, int count, int64_t piece_stride,
+                          int64_t column_stride, void* sums, int64_t sum_stride, int64_t at);
 
 // sums[r][c] (+)= Σ over pieces of rows[r] · columns[c]; the pieces' rows are piece_stride apart.
 // Strides in bytes.
@@ -94,7 +94,7 @@ template <class Kind, int R, int C, bool ADD = false>
 INLINE void product(const void* rows, int64_t row_stride, const Piece* pieces, int count,
                     int64_t piece_stride, int64_t column_stride, void* sums, int64_t sum_stride) {
   if constexpr (std::is_same_v<Kind, Tiled>)
-    return tiled_product<C, ADD>(rows, row_stride, pieces, count, piece_stride, column_stride, sums, sum_stride);
+    return tiled_product<R, C, ADD>(rows, row_stride, pieces, count, piece_stride, column_stride, sums, sum_stride, 0);
   using Sum = typename Kind::Sum;
   Sum sum[R][C];
   UNROLL for (int r = 0; r < R; r++)

@@ -134,10 +134,10 @@ INLINE bool read_tile(const Dense& o, const Reading& to, int64_t h, int64_t firs
 // The same for rows from r on, `count` in all.
 template <class Kind, Part PART, class... Rest>
 INLINE bool read_rows(const Dense& o, const Reading& to, int64_t h, int64_t first, int r, int count, Rest... rest) {
-  constexpr int rows = Kind::rows, few = rows == ROWS ? 4 : 0;
+  constexpr int rows = Kind::rows, few = Kind::few;
   bool far = true;
   for (; r + few < count; r += rows) far &= read_tile<Kind, PART, rows>(o, to, h, first, r, min(rows, count - r), rest...);
-  if (few && r < count) far &= read_tile<Kind, PART, 4>(o, to, h, first, r, count - r, rest...);
+  if (r < count) far &= read_tile<Kind, PART, few>(o, to, h, first, r, count - r, rest...);
   return far;
 }
 

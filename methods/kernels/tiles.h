@@ -30,50 +30,55 @@ struct ThreadTiles {
 // Rows and columns as of Bfloat, in steps of 16 units.
 struct Tiled : Bfloat {
   using Thread = ThreadTiles;
-  static constexpr int unit = 2, rows = 16;
+  static constexpr int unit = 2, rows = 32, few = 16;
 };
 constexpr int TILE_UNITS = 16;
 
-// See `product`. Tiles 0 to 3 have the sums, 4 the rows, 5 and 6 columns by turns.
-template <int C, bool ADD>
-INLINE void tiled_product(const void* rows, int64_t row_stride, const Piece* pieces, int count,
-                          int64_t piece_stride, int64_t column_stride, void* sums, int64_t sum_stride) {
-  auto sum = (char*)sums;
+// See `product`: R is 16 or 32 rows, by two vectors of columns at a time, the first one `at` bytes from
+// the pieces' begin. Tiles 0 to 3 have the sums, 4 and 5 the rows, 6 and 7 the columns.
+template <int R, int C, bool ADD>
+INLINE void tiled_product(const void* rows, int64_t row_stride, const Piece* pieces, int count, int64_t piece_stride,
+                          int64_t column_stride, void* sums, int64_t sum_stride, int64_t at) {
+  if constexpr (C > 2) {
+    tiled_product<R, 2, ADD>(rows, row_stride, pieces, count, piece_stride, column_stride, sums, sum_stride, at);
+    return tiled_product<R, C - 2, ADD>(rows, row_stride, pieces, count, piece_stride, column_stride, sums, sum_stride,
+                                        at + 128);
+  }
+  constexpr bool DOWN = R > 16, RIGHT = C > 1;
+  auto sum = (char*)sums + at, below = sum + 16 * sum_stride;
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
   if constexpr (ADD) {
     _tile_loadd(0, sum, sum_stride);
-    if constexpr (C > 1) _tile_loadd(1, sum + 64, sum_stride);
-    if constexpr (C > 2) _tile_loadd(2, sum + 128, sum_stride);
-    if constexpr (C > 3) _tile_loadd(3, sum + 192, sum_stride);
+    if constexpr (RIGHT) _tile_loadd(1, sum + 64, sum_stride);
+    if constexpr (DOWN) _tile_loadd(2, below, sum_stride);
+    if constexpr (DOWN && RIGHT) _tile_loadd(3, below + 64, sum_stride);
   }
   for (int piece = 0; piece < count; piece++) {
     auto row = (const char*)rows + piece * piece_stride;
-    auto column = (const char*)pieces[piece].columns;
+    auto column = (const char*)pieces[piece].columns + at;
     for (int64_t step = 0; step < pieces[piece].steps; step += TILE_UNITS) {
-      _tile_loadd(4, row + step * 4, row_stride);
-      _tile_loadd(5, column, column_stride);
-      _tile_dpbf16ps(0, 4, 5);
-      if constexpr (C > 1) {
-        _tile_loadd(6, column + 64, column_stride);
-        _tile_dpbf16ps(1, 4, 6);
+      _tile_loadd(4, row, row_stride);
+      _tile_loadd(6, column, column_stride);
+      _tile_dpbf16ps(0, 4, 6);
+      if constexpr (RIGHT) {
+        _tile_loadd(7, column + 64, column_stride);
+        _tile_dpbf16ps(1, 4, 7);
       }
-      if constexpr (C > 2) {
-        _tile_loadd(5, column + 128, column_stride);
-        _tile_dpbf16ps(2, 4, 5);
+      if constexpr (DOWN) {
+        _tile_loadd(5, row + 16 * row_stride, row_stride);
+        _tile_dpbf16ps(2, 5, 6);
+        if constexpr (RIGHT) _tile_dpbf16ps(3, 5, 7);
       }
-      if constexpr (C > 3) {
-        _tile_loadd(6, column + 192, column_stride);
-        _tile_dpbf16ps(3, 4, 6);
-      }
+      row += TILE_UNITS * 4;
       column += TILE_UNITS * column_stride;
     }
   }
   _tile_stored(0, sum, sum_stride);
-  if constexpr (C > 1) _tile_stored(1, sum + 64, sum_stride);
-  if constexpr (C > 2) _tile_stored(2, sum + 128, sum_stride);
-  if constexpr (C > 3) _tile_stored(3, sum + 192, sum_stride);
+  if constexpr (RIGHT) _tile_stored(1, sum + 64, sum_stride);
+  if constexpr (DOWN) _tile_stored(2, below, sum_stride);
+  if constexpr (DOWN && RIGHT) _tile_stored(3, below + 64, sum_stride);
 }
 #endif
