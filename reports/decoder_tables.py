@@ -32,7 +32,8 @@ PREFILLS = {"experiment": "sparse_prefill", "measure": "quality"} | {
     name: BOARD[name] for name in ("model", "task", "question", "dtype", "status")
 }
 """The needles of sparse prefills."""
-COSTS = {"experiment": "kv_times", "threads": 1, "dtype": FLOAT32, "status": Status.OK}
+COSTS = {"experiment": "kv_times", "measure": "tokens", "threads": 1, "dtype": FLOAT32,
+         "status": Status.OK}  # fmt: skip
 """The rows of what its caches cost."""
 BUDGET_FACTOR = 2.0
 """Budgets whose ratio is larger are too far apart for a direction."""

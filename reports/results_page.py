@@ -54,6 +54,7 @@ def pages(folder: Path = REFERENCE) -> dict[str, str]:
         "transfer": TRANSFER.tables(correlations(rows)),
         "directions": decoder_tables.direction_counts(decoders),
         "tokens": turn_tables.TOKENS.tables(rows),
+        "caches_first_tokens": turn_tables.CACHES_FIRST_TOKENS.tables(rows),
         "neighbours": result_tables.neighbours,
         "first_tokens": turn_tables.FIRST_TOKENS.tables(rows),
         "prefill_losses": turn_tables.PREFILL_LOSSES.tables(rows),

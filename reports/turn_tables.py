@@ -36,7 +36,7 @@ def _threads(row: Row) -> str:
 
 TOKENS = Grid(
     title=_threads,
-    where={"experiment": "kv_times", "status": Status.OK},
+    where={"experiment": "kv_times", "measure": "tokens", "status": Status.OK},
     each=("model", "threads", "dtype"),
     one_host=True,
     column="length",
@@ -47,6 +47,15 @@ TOKENS = Grid(
         "held ÷ 16 bits": lambda row, _: number(row["kv_ratio_16bit"], 2, "×"),
         "read ÷ vanilla's": lambda row, _: number(row["kv_read_ratio"], 2, "×"),
     },
+)
+CACHES_FIRST_TOKENS = Grid(
+    title=_threads,
+    where={"experiment": "kv_times", "measure": "first_token", "status": Status.OK},
+    each=("model", "threads", "dtype"),
+    one_host=True,
+    column="length",
+    head=lambda length: f"first token ÷ vanilla's, {tokens(length)}",
+    cell=partial(_ratio, "lat"),
 )
 FIRST_TOKENS = Grid(
     title=_threads,
