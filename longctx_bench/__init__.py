@@ -24,7 +24,7 @@ def register(**parameters: Mapping[str, Any]) -> list[str]:
     be used. The others raise an error with the reason when a model first calls them.
 
     Raises bench.errors.RequestError for an unknown name or parameter, and
-    methods.parts.errors.Unsupported if a method in `parameters` can't be used in this way."""
+    methods.base.Unsupported if a method in `parameters` can't be used in this way."""
     from longctx_bench.attention import register_all
 
     return register_all(parameters)
@@ -36,7 +36,7 @@ def cache(method: str, model: Any, **parameters: Any) -> MethodCache:
     such a cache; without one that is exact attention.
 
     Raises bench.errors.RequestError for a name or a parameter that isn't there, ValueError for a
-    model that can't be entered, and methods.parts.errors.Unsupported for a method without a
+    model that can't be entered, and methods.base.Unsupported for a method without a
     cache."""
     from longctx_bench.caches import MethodCache
     from longctx_bench.named import built

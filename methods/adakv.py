@@ -57,7 +57,7 @@ class AdaKV(ObservationWindow):
     """Keeps the entries to which an observation window attends, more in heads that attend widely.
 
     budget     entries of the prompt, including the protected ones: the mean over the KV heads of a
-               layer (`methods.parts.budget`)
+               layer (`Budget`)
     scorer     the eviction that gives the scores; None: SnapKV's by `window`, `kernel_size` and
                `pooling`
     alpha      the share of the budget that every head keeps in any case

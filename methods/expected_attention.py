@@ -23,10 +23,9 @@ import torch
 from torch import Tensor
 
 from methods.base import AttentionCall, Workload
-from methods.parts.budget import Budget
 from methods.parts.eviction import Evicting
 from methods.parts.kept_entries import Rows
-from methods.parts.parameters import NonNegative, Positive, Range
+from methods.parts.parameters import Budget, NonNegative, Positive, Range
 
 NO_ROTATION = "expected attention needs a rotary embedding that can be turned; this model has none"
 
@@ -35,7 +34,7 @@ NO_ROTATION = "expected attention needs a rotary embedding that can be turned; t
 class ExpectedAttention(Evicting):
     """Keeps the entries that future queries are expected to attend to.
 
-    budget   entries of the prompt (`methods.parts.budget`)
+    budget   entries of the prompt (`Budget`)
     future   positions after the prompt for which queries are expected
     sinks    first tokens, which are always kept
     epsilon  added to each weight before it is multiplied by the value's length

@@ -21,18 +21,17 @@ from typing import Annotated, ClassVar, Self
 from torch import Tensor
 
 from methods.base import AttentionCall
-from methods.parts.budget import Budget
 from methods.parts.eviction import Rolling
 from methods.parts.kept_entries import KeptEntries, Rows
 from methods.parts.key_weights import attention_received, per_key_head
-from methods.parts.parameters import Range
+from methods.parts.parameters import Budget, Range
 
 
 @dataclass(frozen=True)
 class H2O(Rolling):
     """Keeps heavy hitters and recent tokens.
 
-    budget  total entries (`methods.parts.budget`); the paper's is 20 % of the prompt
+    budget  total entries (`Budget`); the paper's is 20 % of the prompt
     recent  share of the budget that goes to the last tokens; the rest are heavy hitters
     """
 

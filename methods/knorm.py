@@ -16,16 +16,15 @@ from typing import Literal, Self
 from torch import Tensor
 
 from methods.base import AttentionCall, Workload
-from methods.parts.budget import Budget
 from methods.parts.eviction import Evicting
-from methods.parts.parameters import LayerRanges, in_layer_ranges
+from methods.parts.parameters import Budget, LayerRanges, in_layer_ranges
 
 
 @dataclass(frozen=True)
 class KNorm(Evicting):
     """Keeps the shortest keys.
 
-    budget       entries of the prompt (`methods.parts.budget`)
+    budget       entries of the prompt (`Budget`)
     skip_layers  layers that keep the whole prompt: none, one, or a range such as "0-1"
     """
 

@@ -28,10 +28,9 @@ from torch import Tensor
 
 from methods.base import AttentionCall, Feature, SequenceInfo, Workload
 from methods.parts.attention import attend_masked, capped, mask_future, softmax
-from methods.parts.budget import Budget, entries, shortage
 from methods.parts.cache_method import CacheMethod
 from methods.parts.key_weights import CPU_WEIGHTS, WEIGHTS, logits
-from methods.parts.parameters import NonNegative, Positive
+from methods.parts.parameters import Budget, NonNegative, Positive, entries, shortage
 from methods.parts.ragged_entries import Choice, RaggedEntries, RaggedLayers
 
 WINDOWS = "it reads the prompt again, over layers that keep all of it, and this model has windows"
@@ -44,7 +43,7 @@ Reread = tuple[Tensor, SequenceInfo, Callable[[Tensor, Tensor, Tensor, Attention
 class KVzip(CacheMethod):
     """Keeps the entries that are needed to repeat the prompt.
 
-    budget   entries of the prompt, the mean over layers and KV heads (`methods.parts.budget`)
+    budget   entries of the prompt, the mean over layers and KV heads (`Budget`)
     chunk    tokens that are repeated at a time
     overlap  last tokens of the previous chunk, repeated before a chunk
     sinks    first tokens, which are always kept

@@ -27,12 +27,11 @@ from torch import Tensor
 
 from methods.base import AttentionCall, Feature, Workload
 from methods.parts.attention import attend_masked, capped, softmax
-from methods.parts.budget import Budget, entries, shortage
 from methods.parts.cache_method import CacheMethod
 from methods.parts.entries_cache import EntriesCache
 from methods.parts.key_weights import logits
 from methods.parts.kv_cache import Entries
-from methods.parts.parameters import Range
+from methods.parts.parameters import Budget, Range, entries, shortage
 from methods.parts.sparse_prefill import fewest_covering
 
 Choice = Callable[[Tensor], Tensor]
@@ -64,7 +63,7 @@ class Oracle(CacheMethod):
 
 @dataclass(frozen=True)
 class OracleTopK(Oracle):
-    """budget  entries that a query reads in each head (`parts.budget`; a share is of the prompt):
+    """budget  entries that a query reads in each head (`Budget`; a share is of the prompt):
     the k of top-k
     """
 

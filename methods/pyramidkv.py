@@ -26,7 +26,7 @@ from methods.parts.parameters import Positive
 class PyramidKV(ObservationWindow):
     """Keeps the entries to which an observation window attends, with a budget for each layer.
 
-    budget  C, the mean over the layers (`methods.parts.budget`); the paper's is 64 to 2,048
+    budget  C, the mean over the layers (`Budget`); the paper's is 64 to 2,048
     window  W
     beta    steepness: the top layer keeps about 1/β of the mean
     """

@@ -31,9 +31,8 @@ from torch.nn.functional import pad
 
 from methods import kernels
 from methods.base import AttentionCall, Workload
-from methods.parts.budget import entries
 from methods.parts.kv_cache import BLOCK, Storage
-from methods.parts.parameters import NonNegative, Positive
+from methods.parts.parameters import NonNegative, Positive, entries
 from methods.parts.sparse_reading import LayerEntries, Prompt, SparseReading
 
 LEAST = 3
@@ -42,7 +41,7 @@ LEAST = 3
 
 @dataclass(frozen=True)
 class Quest(SparseReading):
-    """budget        entries that a new token reads in each KV head of a layer (`parts.budget`; the
+    """budget        entries that a new token reads in each KV head of a layer (`Budget`; the
                   paper's are 256 to 4,096 of up to 32,768 tokens); all entries are kept
     page          tokens in a page
     dense_layers  layers at the start that are read exactly

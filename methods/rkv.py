@@ -34,12 +34,11 @@ from torch.nn.functional import max_pool1d, normalize, pad
 
 from methods.base import AttentionCall, Workload
 from methods.parts.attention import capped
-from methods.parts.budget import Budget
 from methods.parts.eviction import Evicting, EvictingCache
 from methods.parts.kept_entries import KeptEntries, Rows
 from methods.parts.key_weights import CPU_WEIGHTS, WEIGHTS, logits
 from methods.parts.observation_window import KernelSize
-from methods.parts.parameters import Positive, Range
+from methods.parts.parameters import Budget, Positive, Range
 from methods.parts.partial import widened
 
 Share = Annotated[float, Range(least=0, most=1)]
@@ -49,7 +48,7 @@ Share = Annotated[float, Range(least=0, most=1)]
 class RKV(Evicting):
     """Keeps important entries that are not similar to others.
 
-    budget       total entries after a choice (`methods.parts.budget`); the official scripts use
+    budget       total entries after a choice (`Budget`); the official scripts use
                  numbers such as 1,024
     buffer       new tokens after which entries are chosen again
     window       last tokens, which are kept and whose queries give the importance

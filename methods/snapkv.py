@@ -26,7 +26,7 @@ from methods.parts.parameters import Positive
 class SnapKV(ObservationWindow):
     """Keeps the entries to which an observation window attends.
 
-    budget  entries of the prompt, including the window (`methods.parts.budget`); the official
+    budget  entries of the prompt, including the window (`Budget`); the official
             code's default is 2,048
     """
 

@@ -21,9 +21,8 @@ import torch
 from torch import Tensor
 
 from methods.base import AttentionCall
-from methods.parts.budget import Budget
 from methods.parts.kv_cache import Storage
-from methods.parts.parameters import Positive, Range
+from methods.parts.parameters import Budget, Positive, Range
 from methods.parts.partial import widened
 from methods.parts.sparse_reading import LayerEntries, Prompt, SparseReading
 

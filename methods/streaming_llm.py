@@ -39,7 +39,7 @@ NO_ROTATION = (
 class StreamingLLM(Rolling):
     """Keeps the first and the last tokens.
 
-    budget     total entries: sinks and window (`methods.parts.budget`)
+    budget     total entries: sinks and window (`Budget`)
     sinks      first tokens, which are always kept
     positions  "cache": as in the paper, tokens count from 0 within the cache; "true": as in the
                text

@@ -27,7 +27,7 @@ from methods.parts.key_weights import attention_received
 class TOVA(Rolling):
     """Keeps the entries to which the last query attends most.
 
-    budget  total entries (`methods.parts.budget`); the paper's multi-state sizes go up to 4,096
+    budget  total entries (`Budget`); the paper's multi-state sizes go up to 4,096
     """
 
     def scores(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:

@@ -53,7 +53,7 @@ Share = Annotated[float, Range(above=0, most=1)]
 class VAttention(SparseReading):
     """Reads the best entries and a sample of the others.
 
-    budget   entries that each query head reads exactly (`methods.parts.budget`): sinks, window and
+    budget   entries that each query head reads exactly (`Budget`): sinks, window and
              those with the largest scores; the sample is in addition
     sinks    first entries among these; the official configurations have 128 of 32,768
     window   last entries among these; official: 128 too

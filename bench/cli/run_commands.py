@@ -335,7 +335,7 @@ def _trained_here(cell: Cell, progress: Progress) -> dict[str, Any]:
     """The card of the cell's checkpoint, trained together with the launcher's other processes."""
     from bench.execution import arms
     from bench.train.trainer import train
-    from methods.parts.errors import Unsupported
+    from methods.parts.workload import Unsupported
 
     arms.prepare(cell)
     try:

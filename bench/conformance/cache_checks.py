@@ -1,4 +1,4 @@
-"""The checks of a method's KV cache (methods.parts.protocols.KVCache): each yields one line for
+"""The checks of a method's KV cache (methods.base.KVCache): each yields one line for
 each failure, and none for a method without a cache, or in a family that doesn't decode.
 
 Some feed the cache of one layer by hand, with random queries, keys and values.

@@ -21,7 +21,7 @@ from bench.errors import OWN, RequestError, RunError, raised_at
 from bench.execution import kept_blocks
 from bench.host import linux
 from bench.status import Status
-from methods.parts.errors import Unsupported
+from methods.parts.workload import Unsupported
 from tasks.base import DataError
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -2, -3, -4  # malloc.h

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from methods import kernels
-from methods.parts.errors import Unsupported
+from methods.parts.workload import Unsupported
 
 
 @dataclass(frozen=True)

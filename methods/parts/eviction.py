@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from methods.base import AttentionCall, Feature, Workload
-from methods.parts.budget import Budget, entries, shortage
 from methods.parts.cache_method import CacheMethod, once
 from methods.parts.kept_entries import KeptEntries, Rows
+from methods.parts.parameters import Budget, entries, shortage
 from methods.parts.rows import unpadded
 
 
@@ -30,7 +30,7 @@ class Evicting(CacheMethod):
     """Keeps the best entries of the prompt, and all new tokens: the budget is for the prompt, and a
     question after the compressed prompt is kept whole in addition.
 
-    budget        entries of the prompt that each KV head of a layer keeps (`parts.budget`); a
+    budget        entries of the prompt that each KV head of a layer keeps (`Budget`); a
                   row too short for the share still keeps `least()`
     keeps_scores  whether `scores` stay with the entries, as `KeptEntries.score`
     """

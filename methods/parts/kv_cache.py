@@ -1,4 +1,4 @@
-"""Storage of a decoder's keys and values (`parts.protocols.KVCache`): storage that grows in blocks,
+"""Storage of a decoder's keys and values (`KVCache`): storage that grows in blocks,
 exact attention to its entries, and the cache that keeps every token.
 
 Shapes: B batch, G key heads, H query heads, E entries, n tokens so far, d head size.
@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from methods.base import KVCache
 from methods.parts.attention import attend_masked, exact_attention
-from methods.parts.protocols import KVCache
 from methods.parts.sequence import AttentionCall
 
 BLOCK = 64

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from methods.parts.workload import Workload
+
 TYPES = {
     int: "a whole number",
     float: "a finite number",
@@ -67,16 +69,44 @@ Positive = Annotated[int, Range(least=1)]
 NonNegative = Annotated[int, Range(least=0)]
 TokenCount = Annotated[float, Range(least=0, most=0.999)] | NonNegative
 """Tokens: a share of the input's, below 1 (0.25), or a number (512)."""
+Budget = (
+    Annotated[float, Range(above=0, most=1)]
+    | Annotated[int, Range(least=2)]
+    | Annotated[str, Text(r"\d+(\.\d+)?(KiB|MiB|GiB)", "bytes such as '64MiB'")]
+)
+"""A share of the prompt's tokens (0.25; 1 is all of them), entries for each KV head of a layer
+(512), or the bytes of the keys and values of a whole model and batch ("64MiB")."""
 LayerRanges = (
     Annotated[str, Text(r"all|\d+(-\d+)?(,\d+(-\d+)?)*", "'all', or such as '16-31' or '0,2,8-11'")]
     | NonNegative
 )
 """Which layers: all, one by its index, or several."""
+UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def tokens_of(count: TokenCount, n: int) -> int:
     """The number of tokens, out of n, that a count or a share gives."""
     return round(count * n) if count < 1 else int(count)
+
+
+def entries(budget: Budget, workload: Workload, n: int) -> int:
+    """How many entries each KV head of a layer may hold for a prompt of n tokens. A budget in bytes
+    is divided equally among the rows of the workload's batch, its layers and KV heads. Only keys
+    and values count, not the entries' tokens or room to grow."""
+    if isinstance(budget, str):
+        return int(float(budget[:-3]) * UNITS[budget[-3:]]) // workload.bytes_per_entry()
+    return round(budget * n) if budget <= 1 else int(budget)
+
+
+def shortage(budget: Budget, workload: Workload, least: int) -> str | None:
+    """Why the budget is too small for a method that needs at least this many entries, or None."""
+    allowed = entries(budget, workload, workload.length)
+    if allowed >= least:
+        return None
+    return (
+        f"budget={budget} is {allowed:,} of {workload.length:,} tokens in each KV head of a layer; "
+        f"it needs at least {least:,}"
+    )
 
 
 def check_fields(method: object) -> None:

@@ -112,7 +112,7 @@ class AttentionCall:
              and values, under a key of all else on which they depend; None: one cache takes it
 
     While a model decodes, `sequence` describes all tokens so far, and the queries are its last
-    ones: see `methods.parts.protocols.KVCache`.
+    ones: see `methods.base.KVCache`.
     """
 
     sequence: SequenceInfo

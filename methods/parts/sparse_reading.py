@@ -16,14 +16,14 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from methods import kernels
 from methods.base import AttentionCall, Workload
-from methods.parts.budget import Budget, entries, shortage
 from methods.parts.cache_method import CacheMethod
 from methods.parts.kv_cache import Entries
+from methods.parts.parameters import Budget, entries, shortage
 
 
 @dataclass(frozen=True)
 class SparseReading(CacheMethod):
-    """budget   entries that a new token reads in each KV head of a layer (`parts.budget`; a share
+    """budget   entries that a new token reads in each KV head of a layer (`Budget`; a share
              is of the prompt); all entries are kept
     several  "sparse": several new tokens at once, such as a question after the prompt, are read
              sparsely, one by one. None: exactly, as in the methods' official code

@@ -1,4 +1,5 @@
-"""The model and sizes with which a method is to run."""
+"""The model and sizes with which a method is to run, and the error of a method that can't. Without
+torch, so that any process may match the error by class."""
 
 from __future__ import annotations
 
@@ -49,3 +50,7 @@ class Workload:
         """Bytes of a key and a value in every KV head of every layer, in every row of the batch."""
         heads = self.heads if self.key_heads is None else self.key_heads
         return 2 * self.batch * self.layers * heads * self.head_size * self.bytes_per_element
+
+
+class Unsupported(Exception):
+    """A method can't run the workload; the message gives the reason."""

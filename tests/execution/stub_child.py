@@ -10,7 +10,7 @@ from typing import Any
 from bench.errors import RequestError
 from bench.execution import worker
 from bench.host import linux
-from methods.parts.errors import Unsupported
+from methods.parts.workload import Unsupported
 from tasks.base import DataError
 
 

@@ -1,6 +1,6 @@
 """Budgets: shares, entries and bytes."""
 
-from methods.parts.budget import entries
+from methods.parts.parameters import entries
 from tests.methods.decoder import workload
 
 
