@@ -28,7 +28,7 @@ from methods.base import AttentionCall, Feature, Workload
 from methods.parts.cache_method import CacheMethod
 from methods.parts.parameters import Positive
 from methods.parts.quantised_entries import QuantisedEntries
-from methods.parts.rows import unpadded
+from methods.parts.sequence import unpadded
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from methods.base import AttentionCall, SequenceInfo, Unsupported, Workload
 from methods.parts.cache_method import CacheMethod
 from methods.parts.kv_cache import Attention, Entries
 from methods.parts.parameters import Range, Text
-from methods.parts.rows import unpadded
+from methods.parts.sequence import unpadded
 
 PACKAGE = "kvpress"
 MISSING = "the package kvpress is not installed: pip install --no-deps kvpress cachetools"

@@ -24,7 +24,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from methods.base import AttentionCall, Method, Unsupported, Workload
 from methods.parts.attention import per_head, positions_of
 from methods.parts.parameters import Positive
-from methods.parts.rows import without_padding
+from methods.parts.sequence import without_padding
 
 CAUSAL = "the first token of each block would read nothing but itself in a causal model"
 

@@ -30,7 +30,7 @@ from methods.parts.attention import per_head
 from methods.parts.parameters import NonNegative, Positive, Range
 from methods.parts.partial import Partial, widened
 from methods.parts.pooling import block_means, counts_of, log_of
-from methods.parts.rows import padding_last
+from methods.parts.sequence import padding_last
 
 CAUSAL = "a block's mean would show a causal model its future"
 BIAS = "blocks' means have no position that a position bias could be computed for"

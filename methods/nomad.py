@@ -29,7 +29,7 @@ from methods.parts.attention import capped, softmax
 from methods.parts.cache_method import CacheMethod
 from methods.parts.kv_cache import FullCache, Storage
 from methods.parts.partial import widened
-from methods.parts.rows import unpadded
+from methods.parts.sequence import unpadded
 
 CENTROIDS, BLOCK = 16, 32
 """Centroids of a group, and keys in a block of codes."""

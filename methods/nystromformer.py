@@ -32,7 +32,7 @@ from methods.parts.attention import exact_attention, per_head
 from methods.parts.parameters import NonNegative, Positive, Range
 from methods.parts.partial import widened
 from methods.parts.pooling import segment_means
-from methods.parts.rows import padding_last
+from methods.parts.sequence import padding_last
 
 CAUSAL = "landmarks are means over all tokens: they would show a causal model its future"
 BIAS = "landmarks have no position that a position bias could be computed for"

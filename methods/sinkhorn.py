@@ -34,7 +34,7 @@ from methods.parts.blocks import Blocks
 from methods.parts.parameters import Positive, Range
 from methods.parts.partial import widened
 from methods.parts.pooling import counts_of, log_of
-from methods.parts.rows import without_padding
+from methods.parts.sequence import without_padding
 
 CAUSAL = (
     "Sinkhorn balancing divides a column by what later blocks put there, so a causal model would "

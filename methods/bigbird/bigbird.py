@@ -35,7 +35,7 @@ from methods.bigbird.block_pattern import BlockGrid, BlockPattern, layout_of, li
 from methods.parts.attention import bias_by_distance
 from methods.parts.dense import NativeMethod, attend_exactly
 from methods.parts.parameters import NonNegative, Positive, Range
-from methods.parts.rows import without_padding
+from methods.parts.sequence import without_padding
 
 CAUSAL = "BigBird is for encoders: its global blocks would show a causal model its future"
 
@@ -118,7 +118,7 @@ class BigBird(NativeMethod):
     def _unpadded(
         self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall, valid: Tensor | None
     ) -> Tensor:
-        """[B, H, n, d] → [B, H, n, d]: see `methods.parts.rows.Attend`."""
+        """[B, H, n, d] → [B, H, n, d]: see `methods.parts.sequence.AttendUnpadded`."""
         batch, heads, n, _ = query.shape
         extra = self._extra(valid)
         grid = self._grid(n, extra)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from methods.fourier.dct import resample
-from methods.parts.packed import Packed
+from methods.parts.sequence import Packed
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ from methods.base import (
 )
 from methods.fourier.filter import SpectralFilter
 from methods.parts.dense import DenseAttention
-from methods.parts.packed import Packed
 from methods.parts.parameters import NonNegative, Range, Text
+from methods.parts.sequence import Packed
 
 CAUSAL = "a filtered state depends on all tokens: it would show a causal model its future (§7)"
 SHORT = "upsample is false, and this model needs a state for every token"

@@ -29,7 +29,7 @@ from methods.parts.attention import per_head
 from methods.parts.groups import attend_in_groups, fused_in_groups
 from methods.parts.parameters import Range
 from methods.parts.partial import Partial, widened
-from methods.parts.rows import padding_last
+from methods.parts.sequence import padding_last
 
 BIAS = "averaged queries and keys have no position that a position bias could be computed for"
 

@@ -22,7 +22,7 @@ from methods.base import AttentionCall, Feature, Workload
 from methods.parts.cache_method import CacheMethod, once
 from methods.parts.kept_entries import KeptEntries, Rows
 from methods.parts.parameters import Budget, entries, shortage
-from methods.parts.rows import unpadded
+from methods.parts.sequence import unpadded
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from torch import Tensor
 from methods.base import AttentionCall, Workload
 from methods.parts.attention import attend_masked
 from methods.parts.kv_cache import BLOCK, SHARE
-from methods.parts.rows import unpadded
+from methods.parts.sequence import unpadded
 
 
 class Choice(NamedTuple):

@@ -19,7 +19,7 @@ from methods.parts.block_sparse import BlockChoice, gathered, native
 from methods.parts.dense import NativeMethod, attend_exactly
 from methods.parts.kv_cache import FullCache
 from methods.parts.partial import widened
-from methods.parts.rows import without_padding
+from methods.parts.sequence import without_padding
 
 CAUSAL = "it reads the prompt of a causal model"
 TRAINING = "it is for inference: the choice of keys has no gradient"
@@ -91,7 +91,7 @@ class SparsePrefill(NativeMethod):
     def _unpadded(
         self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall, valid: Tensor | None
     ) -> Tensor:
-        """[B, H, n, d] → [B, H, n, d]: see `methods.parts.rows.Attend`."""
+        """[B, H, n, d] → [B, H, n, d]: see `methods.parts.sequence.AttendUnpadded`."""
         if self.is_dense(query.shape[2]):
             return attend_exactly(self, query, key, value, call, self.kernel, self.products)
         rows = [

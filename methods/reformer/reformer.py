@@ -35,7 +35,7 @@ from methods.base import AttentionCall, Method, Unsupported, Workload
 from methods.parts.attention import per_head
 from methods.parts.parameters import NonNegative, Positive, Range
 from methods.parts.partial import Partial, widened
-from methods.parts.rows import without_padding
+from methods.parts.sequence import without_padding
 from methods.reformer.lsh import Chunks, rotations
 
 CAUSAL = "chunks of sorted tokens move with later tokens, so a causal model would see its future"

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from methods.base import Layer, Method, SequenceInfo, Unsupported, Workload
 from methods.parts.dense import DenseAttention
-from methods.parts.packed import Packed
 from methods.parts.parameters import NonNegative, Positive, Range
+from methods.parts.sequence import Packed
 from methods.vcc.compression import compressed_layer, root_mean_square
 from methods.vcc.segments import GROUP_TOKENS, in_segments
 from methods.vcc.selection import Ranking, Selection, rank_blocks

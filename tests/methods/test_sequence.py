@@ -7,7 +7,7 @@ from methods.h_transformer_1d.h_transformer_1d import HTransformer1D
 from methods.local_attention import LocalAttention
 from methods.mra import MRA
 from methods.nystromformer import Nystromformer
-from methods.parts.rows import padding_last, without_padding
+from methods.parts.sequence import padding_last, without_padding
 from tests.methods.hand import call_of, inputs, padded
 
 N = 40
