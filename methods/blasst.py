@@ -31,9 +31,8 @@ from torch.nn.functional import pad
 
 from methods import kernels
 from methods.base import AttentionCall
-from methods.parts.attention import mask_future
+from methods.parts.attention import logits, mask_future
 from methods.parts.dense import attend_exactly
-from methods.parts.key_weights import logits
 from methods.parts.parameters import Positive, Range
 from methods.parts.sparse_prefill import SparsePrefill
 

@@ -30,8 +30,8 @@ import torch
 from torch import Tensor
 
 from methods.base import AttentionCall, Feature, Workload
+from methods.parts.attention import attention_received, per_key_head
 from methods.parts.cache_method import CacheMethod, once
-from methods.parts.key_weights import attention_received, per_key_head
 from methods.parts.parameters import NonNegative, Positive, Range
 from methods.parts.ragged_entries import Choice, RaggedCache
 

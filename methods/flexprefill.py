@@ -28,10 +28,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from methods.parts.attention import mask_future
+from methods.parts.attention import mask_future, widened
 from methods.parts.block_sparse import BlockChoice, past
 from methods.parts.parameters import NonNegative, Positive, Range
-from methods.parts.partial import widened
 from methods.parts.pooling import block_means
 from methods.parts.sparse_prefill import (
     Read,

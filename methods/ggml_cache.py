@@ -28,13 +28,11 @@ from torch import Tensor
 
 from methods import kernels
 from methods.base import AttentionCall, Feature, Workload
-from methods.parts.attention import capped, softmax
+from methods.parts.attention import capped, logits, softmax, widened
 from methods.parts.cache_method import CacheMethod
 from methods.parts.entries_cache import EntriesCache
-from methods.parts.key_weights import logits
 from methods.parts.kv_cache import Entries, Storage
 from methods.parts.packing import unpacked
-from methods.parts.partial import widened
 
 BLOCK = 32
 """Channels that share a scale."""

@@ -21,9 +21,9 @@ from typing import Annotated, ClassVar, Self
 from torch import Tensor
 
 from methods.base import AttentionCall
+from methods.parts.attention import attention_received, per_key_head
 from methods.parts.eviction import Rolling
 from methods.parts.kept_entries import KeptEntries, Rows
-from methods.parts.key_weights import attention_received, per_key_head
 from methods.parts.parameters import Budget, Range
 
 

@@ -27,9 +27,16 @@ import torch
 from torch import Tensor
 
 from methods.base import AttentionCall, Feature, SequenceInfo, Workload
-from methods.parts.attention import attend_masked, capped, mask_future, softmax
+from methods.parts.attention import (
+    CPU_WEIGHTS,
+    WEIGHTS,
+    attend_masked,
+    capped,
+    logits,
+    mask_future,
+    softmax,
+)
 from methods.parts.cache_method import CacheMethod
-from methods.parts.key_weights import CPU_WEIGHTS, WEIGHTS, logits
 from methods.parts.parameters import Budget, NonNegative, Positive, entries, shortage
 from methods.parts.ragged_entries import Choice, RaggedEntries, RaggedLayers
 

@@ -28,9 +28,8 @@ from torch import Tensor
 from torch.nn.functional import conv2d, scaled_dot_product_attention
 
 from methods.base import AttentionCall, Method, OwnParameter, Unsupported, Workload
-from methods.parts.attention import exact_attention, per_head
+from methods.parts.attention import exact_attention, per_head, widened
 from methods.parts.parameters import NonNegative, Positive, Range
-from methods.parts.partial import widened
 from methods.parts.pooling import segment_means
 from methods.parts.sequence import padding_last
 

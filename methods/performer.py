@@ -32,10 +32,9 @@ import torch
 from torch import Tensor
 
 from methods.base import AttentionCall, Method, Unsupported, Workload
-from methods.parts.attention import per_head
+from methods.parts.attention import per_head, widened
 from methods.parts.linear import BIAS, FeatureSums, LinearMethod
 from methods.parts.parameters import NonNegative, Positive, Range
-from methods.parts.partial import widened
 
 CAUSAL = "Performer's epsilon is relative to the largest of all keys, a causal model's future too"
 DRAWN = 1_000_003  # the seeds of two layers differ by this

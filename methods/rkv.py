@@ -33,13 +33,11 @@ from torch import Tensor
 from torch.nn.functional import max_pool1d, normalize, pad
 
 from methods.base import AttentionCall, Workload
-from methods.parts.attention import capped
+from methods.parts.attention import CPU_WEIGHTS, WEIGHTS, capped, logits, widened
 from methods.parts.eviction import Evicting, EvictingCache
 from methods.parts.kept_entries import KeptEntries, Rows
-from methods.parts.key_weights import CPU_WEIGHTS, WEIGHTS, logits
 from methods.parts.observation_window import KernelSize
 from methods.parts.parameters import Budget, Positive, Range
-from methods.parts.partial import widened
 
 Share = Annotated[float, Range(least=0, most=1)]
 

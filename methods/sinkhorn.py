@@ -29,10 +29,9 @@ from torch import Tensor
 from torch.nn.functional import linear, pad, relu, scaled_dot_product_attention
 
 from methods.base import AttentionCall, Method, OwnParameter, Sublayer, Unsupported, Workload
-from methods.parts.attention import per_head
+from methods.parts.attention import per_head, widened
 from methods.parts.blocks import Blocks
 from methods.parts.parameters import Positive, Range
-from methods.parts.partial import widened
 from methods.parts.pooling import counts_of, log_of
 from methods.parts.sequence import without_padding
 

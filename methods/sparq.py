@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from methods.base import AttentionCall
+from methods.parts.attention import widened
 from methods.parts.kv_cache import Storage
 from methods.parts.parameters import Budget, Positive, Range
-from methods.parts.partial import widened
 from methods.parts.sparse_reading import LayerEntries, Prompt, SparseReading
 
 

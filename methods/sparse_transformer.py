@@ -27,8 +27,8 @@ from torch import Tensor
 
 from methods.base import AttentionCall, Method, Workload
 from methods.parts.attention import per_head
-from methods.parts.groups import attend_in_groups, fused_in_groups
 from methods.parts.parameters import Positive
+from methods.parts.partial import attend_in_groups, fused_in_groups
 from methods.parts.sequence import without_padding
 
 

@@ -18,9 +18,9 @@ from typing import Self
 from torch import Tensor
 
 from methods.base import AttentionCall
+from methods.parts.attention import attention_received
 from methods.parts.eviction import Rolling
 from methods.parts.kept_entries import KeptEntries
-from methods.parts.key_weights import attention_received
 
 
 @dataclass(frozen=True)

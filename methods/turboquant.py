@@ -33,13 +33,11 @@ from torch import Tensor
 
 from methods import kernels
 from methods.base import AttentionCall, Feature, Workload
-from methods.parts.attention import capped, mask_future, mask_past, softmax
+from methods.parts.attention import capped, logits, mask_future, mask_past, softmax, widened
 from methods.parts.cache_method import CacheMethod
-from methods.parts.key_weights import logits
 from methods.parts.kv_cache import BLOCK, Storage
 from methods.parts.packing import packed, unpacked
 from methods.parts.parameters import NonNegative
-from methods.parts.partial import widened
 from methods.parts.quantised_entries import AT_ONCE
 
 ROUNDS = 1000

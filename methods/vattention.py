@@ -35,7 +35,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from methods import kernels
 from methods.base import AttentionCall
-from methods.parts.key_weights import logits
+from methods.parts.attention import logits
 from methods.parts.parameters import NonNegative, Positive, Range
 from methods.parts.sparse_reading import LayerEntries, Prompt, SparseReading
 

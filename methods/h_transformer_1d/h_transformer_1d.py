@@ -25,10 +25,9 @@ from torch import Tensor
 
 from methods.base import AttentionCall, Method, SequenceInfo, Unsupported, Workload
 from methods.h_transformer_1d.levels import Level, levels_of
-from methods.parts.attention import per_head
-from methods.parts.groups import attend_in_groups, fused_in_groups
+from methods.parts.attention import per_head, widened
 from methods.parts.parameters import Range
-from methods.parts.partial import Partial, widened
+from methods.parts.partial import Partial, attend_in_groups, fused_in_groups
 from methods.parts.sequence import padding_last
 
 BIAS = "averaged queries and keys have no position that a position bias could be computed for"

@@ -11,8 +11,7 @@ from math import inf
 import torch
 from torch import Tensor
 
-from methods.parts.attention import capped, softmax
-from methods.parts.key_weights import batched_product, logits
+from methods.parts.attention import batched_product, capped, logits, softmax
 from methods.parts.kv_cache import BLOCK, Entries
 from methods.parts.sequence import AttentionCall
 

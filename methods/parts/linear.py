@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from methods.base import AttentionCall, KVCache, Method, Unsupported, Workload
-from methods.parts.attention import per_head
-from methods.parts.partial import Partial, widened
+from methods.parts.attention import per_head, widened
+from methods.parts.partial import Partial
 
 BIAS = "linear attention computes no scores that a position bias could be added to"
 CHUNK = 128

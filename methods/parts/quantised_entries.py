@@ -10,8 +10,7 @@ from torch import Tensor
 
 from methods import kernels
 from methods.base import AttentionCall
-from methods.parts.attention import capped, mask_future, mask_past, softmax
-from methods.parts.key_weights import logits
+from methods.parts.attention import capped, logits, mask_future, mask_past, softmax
 from methods.parts.kv_cache import BLOCK, Storage
 from methods.parts.packing import quantised, restored, unpacked
 

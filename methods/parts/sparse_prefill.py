@@ -14,11 +14,10 @@ from torch.nn.functional import pad
 
 from methods import kernels
 from methods.base import AttentionCall, Unsupported, Workload
-from methods.parts.attention import mask_future
+from methods.parts.attention import mask_future, widened
 from methods.parts.block_sparse import BlockChoice, gathered, native
 from methods.parts.dense import NativeMethod, attend_exactly
 from methods.parts.kv_cache import FullCache
-from methods.parts.partial import widened
 from methods.parts.sequence import without_padding
 
 CAUSAL = "it reads the prompt of a causal model"

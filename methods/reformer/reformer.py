@@ -32,9 +32,9 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from methods.base import AttentionCall, Method, Unsupported, Workload
-from methods.parts.attention import per_head
+from methods.parts.attention import per_head, widened
 from methods.parts.parameters import NonNegative, Positive, Range
-from methods.parts.partial import Partial, widened
+from methods.parts.partial import Partial
 from methods.parts.sequence import without_padding
 from methods.reformer.lsh import Chunks, rotations
 
