@@ -36,8 +36,7 @@ from methods.base import (
 from methods.base import refusal as refusal_of
 from methods.hf import HF
 from methods.parts.attention import attend_masked, exact_attention
-from methods.parts.cache_method import CacheMethod
-from methods.parts.kv_cache import decodes_exactly
+from methods.parts.kv_cache import CacheMethod, decodes_exactly
 
 PREFIX = "longctx:"
 OWN_MASK = "it takes a padding mask [B, n], and no mask of another shape"

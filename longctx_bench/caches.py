@@ -21,7 +21,7 @@ from bench.models.attention import Route, attend
 from bench.models.decoder import DecoderFamily
 from longctx_bench.attention import PREFIX, SAMPLE, Offered, described, left_out, offer
 from methods.base import KVCache, Method, Unsupported, refusal
-from methods.parts.cache_method import CacheMethod
+from methods.parts.kv_cache import CacheMethod
 from methods.vanilla import Vanilla
 
 NAME = f"{PREFIX}cache"

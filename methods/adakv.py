@@ -38,9 +38,8 @@ from torch import Tensor
 
 from methods.base import AttentionCall, Feature, Method, Unsupported, Workload
 from methods.parts.attention import per_key_head
-from methods.parts.cache_method import once
-from methods.parts.eviction import Evicting
-from methods.parts.kept_entries import Rows
+from methods.parts.eviction import Evicting, Rows
+from methods.parts.kv_cache import once
 from methods.parts.observation_window import ObservationWindow
 from methods.parts.parameters import Range
 from methods.parts.ragged_entries import Choice, RaggedCache

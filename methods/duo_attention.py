@@ -31,7 +31,7 @@ from torch import Tensor
 
 from methods.base import AttentionCall, Feature, Workload
 from methods.parts.attention import attention_received, per_key_head
-from methods.parts.cache_method import CacheMethod, once
+from methods.parts.kv_cache import CacheMethod, once
 from methods.parts.parameters import NonNegative, Positive, Range
 from methods.parts.ragged_entries import Choice, RaggedCache
 

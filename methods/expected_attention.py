@@ -23,8 +23,7 @@ import torch
 from torch import Tensor
 
 from methods.base import AttentionCall, Workload
-from methods.parts.eviction import Evicting
-from methods.parts.kept_entries import Rows
+from methods.parts.eviction import Evicting, Rows
 from methods.parts.parameters import Budget, NonNegative, Positive, Range
 
 NO_ROTATION = "expected attention needs a rotary embedding that can be turned; this model has none"

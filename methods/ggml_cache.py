@@ -29,9 +29,7 @@ from torch import Tensor
 from methods import kernels
 from methods.base import AttentionCall, Feature, Workload
 from methods.parts.attention import capped, logits, softmax, widened
-from methods.parts.cache_method import CacheMethod
-from methods.parts.entries_cache import EntriesCache
-from methods.parts.kv_cache import Entries, Storage
+from methods.parts.kv_cache import CacheMethod, Entries, EntriesCache, Storage
 from methods.parts.packing import unpacked
 
 BLOCK = 32

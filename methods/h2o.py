@@ -22,8 +22,7 @@ from torch import Tensor
 
 from methods.base import AttentionCall
 from methods.parts.attention import attention_received, per_key_head
-from methods.parts.eviction import Rolling
-from methods.parts.kept_entries import KeptEntries, Rows
+from methods.parts.eviction import KeptEntries, Rolling, Rows
 from methods.parts.parameters import Budget, Range
 
 

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from methods import kernels
 from methods.base import AttentionCall, Feature, Workload
-from methods.parts.cache_method import CacheMethod
+from methods.parts.kv_cache import CacheMethod
 from methods.parts.parameters import Positive
 from methods.parts.quantised_entries import QuantisedEntries
 from methods.parts.sequence import unpadded

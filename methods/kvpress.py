@@ -32,10 +32,9 @@ import torch
 from torch import Tensor
 
 from methods.base import AttentionCall, SequenceInfo, Unsupported, Workload
-from methods.parts.cache_method import CacheMethod
-from methods.parts.kv_cache import Attention, Entries
+from methods.parts.kv_cache import CacheMethod, Entries
 from methods.parts.parameters import Range, Text
-from methods.parts.sequence import unpadded
+from methods.parts.sequence import Attend, unpadded
 
 PACKAGE = "kvpress"
 MISSING = "the package kvpress is not installed: pip install --no-deps kvpress cachetools"
@@ -116,7 +115,7 @@ class PressedCache:
     """
 
     press: Any
-    attention: Attention
+    attention: Attend
     layers: dict[int, list[tuple[slice, Entries]]] = field(default_factory=dict)
     read_bytes: int = 0
 

@@ -36,7 +36,7 @@ from methods.parts.attention import (
     mask_future,
     softmax,
 )
-from methods.parts.cache_method import CacheMethod
+from methods.parts.kv_cache import CacheMethod
 from methods.parts.parameters import Budget, NonNegative, Positive, entries, shortage
 from methods.parts.ragged_entries import Choice, RaggedEntries, RaggedLayers
 

@@ -26,8 +26,7 @@ from torch import Tensor
 from methods import kernels
 from methods.base import AttentionCall, Feature, Workload
 from methods.parts.attention import capped, softmax, widened
-from methods.parts.cache_method import CacheMethod
-from methods.parts.kv_cache import FullCache, Storage
+from methods.parts.kv_cache import CacheMethod, FullCache, Storage
 from methods.parts.sequence import unpadded
 
 CENTROIDS, BLOCK = 16, 32

@@ -27,9 +27,7 @@ from torch import Tensor
 
 from methods.base import AttentionCall, Feature, Workload
 from methods.parts.attention import attend_masked, capped, logits, softmax
-from methods.parts.cache_method import CacheMethod
-from methods.parts.entries_cache import EntriesCache
-from methods.parts.kv_cache import Entries
+from methods.parts.kv_cache import CacheMethod, Entries, EntriesCache
 from methods.parts.parameters import Budget, Range, entries, shortage
 from methods.parts.sparse_prefill import fewest_covering
 

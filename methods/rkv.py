@@ -34,8 +34,7 @@ from torch.nn.functional import max_pool1d, normalize, pad
 
 from methods.base import AttentionCall, Workload
 from methods.parts.attention import CPU_WEIGHTS, WEIGHTS, capped, logits, widened
-from methods.parts.eviction import Evicting, EvictingCache
-from methods.parts.kept_entries import KeptEntries, Rows
+from methods.parts.eviction import Evicting, EvictingCache, KeptEntries, Rows
 from methods.parts.observation_window import KernelSize
 from methods.parts.parameters import Budget, Positive, Range
 

@@ -25,8 +25,7 @@ import torch
 from torch import Tensor
 
 from methods.base import AttentionCall, Feature, Workload
-from methods.parts.eviction import Rolling
-from methods.parts.kept_entries import KeptEntries, Rows
+from methods.parts.eviction import KeptEntries, Rolling, Rows
 from methods.parts.parameters import NonNegative
 
 NO_ROTATION = (

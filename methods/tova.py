@@ -19,8 +19,7 @@ from torch import Tensor
 
 from methods.base import AttentionCall
 from methods.parts.attention import attention_received
-from methods.parts.eviction import Rolling
-from methods.parts.kept_entries import KeptEntries
+from methods.parts.eviction import KeptEntries, Rolling
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""Storage of a decoder's keys and values (`KVCache`): storage that grows in blocks,
-exact attention to its entries, and the cache that keeps every token.
+"""A decoder's keys and values: the base of methods that change only which of them are kept, and
+how; storage that grows in blocks, and exact attention to it; caches that keep every token.
 
 Shapes: B batch, G key heads, H query heads, E entries, n tokens so far, d head size.
 """
@@ -8,21 +8,101 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
-from methods.base import KVCache
+from methods.base import (
+    AttentionCall,
+    Feature,
+    KVCache,
+    Method,
+    Unsupported,
+    Workload,
+    refusal,
+    runs_layers,
+)
 from methods.parts.attention import attend_masked, exact_attention
-from methods.parts.sequence import AttentionCall
+from methods.parts.sequence import Attend
 
+NO_DECODER = "it changes the KV cache of a decoder, which this model has not"
+TRAINING = "it changes the KV cache of a decoder, which training has not"
+BIAS = "a KV cache of its own takes no position bias and no multiplicities"
 BLOCK = 64
 """Entries that storage grows by: appending one token copies nothing in 63 of 64 steps."""
 SHARE = 32
 """Large storage grows by a 32nd: a token then copies 32 entries, at any length."""
 
-Attention = Callable[[Tensor, Tensor, Tensor, AttentionCall], Tensor]
+
+@dataclass(frozen=True)
+class CacheMethod(Method):
+    """Exact attention with its own `kv_cache`.
+
+    prefill  the method whose attention reads the prompt; None: exact attention. The cache sees the
+             same queries, keys and values
+    """
+
+    prefill: Method | None = field(default=None, kw_only=True)
+
+    @property
+    def kernel_used(self) -> str:
+        """The kernel of `prefill`; raises AttributeError if it has none, as methods that run on
+        torch do."""
+        used: str = self.prefill.kernel_used  # type: ignore[union-attr]
+        return used
+
+    @property
+    def chooses_ahead(self) -> bool:  # type: ignore[override]
+        return self.prefill is not None and self.prefill.chooses_ahead
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        """Attention by `prefill`. Raises Unsupported where a gradient is needed, and for inputs
+        that no cache keeps."""
+        if torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value)):
+            raise Unsupported(TRAINING)
+        if call.bias is not None or call.sequence.log_multiplicity is not None:
+            raise Unsupported(BIAS)
+        prefill, windowed = self.prefill, call.window is not None and call.window < key.shape[2]
+        if prefill is None or (windowed and Feature.WINDOW not in prefill.honours):
+            return exact_attention(query, key, value, call)
+        return prefill.attend(query, key, value, call)
+
+    def reads_all(self, workload: Workload, layer: int) -> bool:
+        prefill = self.prefill is None or self.prefill.reads_all(workload, layer)
+        return prefill and self.keeps_all(workload, layer)
+
+    def keeps_all(self, workload: Workload, layer: int) -> bool:
+        """Whether a new token reads all of a prompt of `workload.length` tokens, unchanged."""
+        return False
+
+    def exact_twin(self) -> Method | None:
+        return None if self.prefill is None else self.prefill.exact_twin()
+
+    def unsupported(self, workload: Workload) -> str | None:
+        if not workload.causal:
+            return NO_DECODER
+        if workload.training:
+            return TRAINING
+        return None if self.prefill is None else self._refused(self.prefill, workload)
+
+    def _refused(self, prefill: Method, workload: Workload) -> str | None:
+        """Why another method can't read the prompt."""
+        name = type(prefill).__name__
+        if runs_layers(prefill) or isinstance(prefill, CacheMethod):
+            return f"{name} can't read the prompt for another cache: it is no attention alone"
+        reason = refusal(prefill, workload)
+        return f"{name}, which reads the prompt: {reason}" if reason else None
+
+
+def once(call: AttentionCall, of: Any, compute: Callable[[], Tensor]) -> Tensor:
+    """The result of `compute`, computed once for all caches that take the same prompt. `of` is the
+    key: all else on which the result depends."""
+    if call.memo is None:
+        return compute()
+    if of not in call.memo:
+        call.memo[of] = compute()
+    return call.memo[of]
 
 
 class Storage:
@@ -124,14 +204,28 @@ def _grown(x: Tensor, size: int, room: int) -> Tensor:
     return storage
 
 
+class _ByLayer:
+    """What the caches of every token have in common: the `Entries` of each layer."""
+
+    layers: dict[int, Entries]
+
+    def held(self) -> Sequence[Tensor]:
+        return [part for entries in self.layers.values() for part in entries.held()]
+
+    def _leave_window(self, entries: Entries, call: AttentionCall) -> None:
+        """Frees the tokens that no later query reaches, a block at a time."""
+        if call.window is not None and entries.size >= call.window + BLOCK:
+            entries.keep_last(call.window)
+
+
 @dataclass
-class FullCache:
+class FullCache(_ByLayer):
     """Keeps the keys and values of every token; in a layer with a window, of those within reach.
     `attention` reads the prompt; new tokens attend to all entries by `decoding`, or exactly
     (None)."""
 
-    attention: Attention = exact_attention
-    decoding: Attention | None = None
+    attention: Attend = exact_attention
+    decoding: Attend | None = None
     layers: dict[int, Entries] = field(default_factory=dict)
     read_bytes: int = 0
 
@@ -152,13 +246,47 @@ class FullCache:
             return self.decoding(query, entries.key, entries.value, call)
         return entries.attend(query, call)
 
-    def _leave_window(self, entries: Entries, call: AttentionCall) -> None:
-        """Frees the tokens that no later query reaches, a block at a time."""
-        if call.window is not None and entries.size >= call.window + BLOCK:
-            entries.keep_last(call.window)
 
-    def held(self) -> Sequence[Tensor]:
-        return [part for entries in self.layers.values() for part in entries.held()]
+class HasEntries(Protocol):
+    """The interface of a method for `EntriesCache`."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor: ...
+
+    def entries(
+        self, key: Tensor, value: Tensor, call: AttentionCall, workload: Workload
+    ) -> Entries:
+        """The entries of one layer of a prompt, keys and values [B, G, n, d]."""
+        ...
+
+
+@dataclass
+class EntriesCache(_ByLayer):
+    """Keeps every token in the method's own kind of `Entries`, which store them in another format
+    or read a part of them; in a layer with a window, the tokens within reach.
+
+    at_once  several new tokens at once are read as if each came alone
+    """
+
+    at_once: ClassVar[bool] = True
+    method: HasEntries
+    workload: Workload
+    layers: dict[int, Entries] = field(default_factory=dict)
+    read_bytes: int = 0
+
+    def prefill(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        self.take(query, key, value, call)
+        return self.method.attend(query, key, value, call)
+
+    def take(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> None:
+        self.layers[call.layer] = entries = self.method.entries(key, value, call, self.workload)
+        self._leave_window(entries, call)
+
+    def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        entries = self.layers[call.layer]
+        self._leave_window(entries, call)
+        entries.append(key, value)
+        self.read_bytes += entries.bytes()
+        return entries.attend(query, call)
 
 
 @dataclass
@@ -201,7 +329,7 @@ def decodes_exactly(cache: KVCache | None) -> bool:
     return inner is None or (isinstance(inner, FullCache) and inner.decoding is None)
 
 
-def decoding_singly(cache: KVCache) -> Attention | None:
+def decoding_singly(cache: KVCache) -> Attend | None:
     """`cache.decode` for several new tokens at once, each read as if it came alone. None for a
     cache of another package, which could let a token read later ones."""
     inner = cache.cache if isinstance(cache, WindowsApart) else cache

@@ -10,8 +10,7 @@ from torch.nn.functional import avg_pool1d, max_pool1d
 
 from methods.base import AttentionCall, Workload
 from methods.parts.attention import attention_received, per_key_head
-from methods.parts.eviction import Evicting
-from methods.parts.kept_entries import Rows
+from methods.parts.eviction import Evicting, Rows
 from methods.parts.parameters import Positive, Range
 
 KernelSize = Annotated[int, Range(least=1, step=2)]

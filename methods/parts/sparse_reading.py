@@ -16,8 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from methods import kernels
 from methods.base import AttentionCall, Workload
-from methods.parts.cache_method import CacheMethod
-from methods.parts.kv_cache import Entries
+from methods.parts.kv_cache import CacheMethod, Entries
 from methods.parts.parameters import Budget, entries, shortage
 
 
