@@ -16,10 +16,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from methods.parts.block_sparse import BlockChoice
 from methods.parts.lines import lines
 from methods.parts.parameters import TokenCount, tokens_of
-from methods.parts.sparse_prefill import Read, SparsePrefill
+from methods.parts.sparse_prefill import BlockChoice, Read, SparsePrefill
 
 
 @dataclass(frozen=True)

@@ -29,15 +29,16 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from methods.parts.attention import mask_future, widened
-from methods.parts.block_sparse import BlockChoice, past
+from methods.parts.blocks import block_means
 from methods.parts.parameters import NonNegative, Positive, Range
-from methods.parts.pooling import block_means
 from methods.parts.sparse_prefill import (
+    BlockChoice,
     Read,
     SparsePrefill,
     fewest_covering,
     last_weights,
     offset_sums,
+    past,
 )
 
 Share = Annotated[float, Range(above=0, most=1)]

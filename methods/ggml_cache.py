@@ -28,9 +28,9 @@ from torch import Tensor
 
 from methods import kernels
 from methods.base import AttentionCall, Feature, Workload
+from methods.kernels.codes import unpacked
 from methods.parts.attention import capped, logits, softmax, widened
 from methods.parts.kv_cache import CacheMethod, Entries, EntriesCache, Storage
-from methods.parts.packing import unpacked
 
 BLOCK = 32
 """Channels that share a scale."""

@@ -4,7 +4,8 @@ those of other packages (`AttentionInterface.register`).
 It is called as a model's attention module calls it: with that module, the mask from the mask
 function of the same name, scale, dropout, window, soft cap and sinks. It reads prompts and new
 tokens, and all keys and values are kept. Families that don't compute attention through the
-interface pass no module; there the function gets a `StandIn`.
+interface pass no module; there the function gets a `StandIn`. Calls of methods don't contain the
+module: it is recorded where transformers calls the harness.
 
 Nothing is downloaded: kernels of the hub (ORG/NAME) are rejected.
 
@@ -16,10 +17,13 @@ from __future__ import annotations
 import difflib
 import importlib
 import sys
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+import torch
 from torch import Tensor
+from transformers import AttentionInterface
 from transformers.masking_utils import (
     ALL_MASK_ATTENTION_FUNCTIONS,
     bidirectional_mask_function,
@@ -30,10 +34,11 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.llama import modeling_llama
 
 from methods.base import AttentionCall, Feature, Method, Unsupported, Workload
-from methods.parts.attention_module import HARNESS, StandIn, current, note_modules
 from methods.parts.kv_cache import FullCache
 from methods.parts.parameters import Text
 
+HARNESS = "bench"
+"""The name under which the harness registers the attention function that leads to methods."""
 EXACT = {
     "eager": frozenset(Feature),
     "sdpa": frozenset({Feature.WINDOW}),
@@ -48,6 +53,8 @@ UNUSABLE = {
 """Functions of transformers, by how their names begin, that can't run here."""
 Name = Annotated[str, Text(r"[^/]+", "such as 'sdpa'; a kernel of the hub (a/b) isn't loaded")]
 Module = Annotated[str, Text(r"\w+(\.\w+)*(:\w+)?", "such as 'their_pkg' or 'their_pkg:register'")]
+
+_module: ContextVar[Any] = ContextVar("module", default=None)
 
 
 @dataclass(frozen=True)
@@ -171,3 +178,51 @@ def imported(module: str) -> str | None:
         line = next(iter(str(error).splitlines()), "")
         return f"attn.module={module}: {type(error).__name__}: {line}"
     return None
+
+
+def current() -> Any:
+    """The module whose attention is being computed; None outside transformers' interface, or if
+    `note_modules` wasn't called."""
+    return _module.get()
+
+
+def note_modules() -> None:
+    """Makes the harness's attention function record the module that calls it."""
+    function = ALL_ATTENTION_FUNCTIONS.get(HARNESS)
+    if function is not None and not isinstance(function, Noting):
+        AttentionInterface.register(HARNESS, Noting(function))
+
+
+@dataclass(frozen=True)
+class Noting:
+    """An attention function that records its module."""
+
+    function: Any
+
+    def __call__(self, module: Any, *arguments: Any, **settings: Any) -> Any:
+        token = _module.set(module)
+        try:
+            return self.function(module, *arguments, **settings)
+        finally:
+            _module.reset(token)
+
+
+class Missing(Unsupported, AttributeError):
+    """Raised for an attribute that a `StandIn` doesn't have: `hasattr` is False, other use
+    fails."""
+
+
+class StandIn:
+    """Stands in for an attention module, with its known attributes, where the family passes
+    none."""
+
+    def __init__(self, attn: str, query: Tensor, key: Tensor, call: AttentionCall) -> None:
+        self.attn, self.layer_idx, self.scaling = attn, call.layer, call.scale
+        self.is_causal, self.training = call.sequence.causal, torch.is_grad_enabled()
+        self.num_key_value_groups = query.shape[1] // key.shape[1]
+
+    def __getattr__(self, name: str) -> Any:
+        raise Missing(
+            f"{self.attn} reads {name!r} of the model's attention module; this model computes "
+            "attention otherwise than through transformers' interface, and hands none over"
+        )

@@ -30,8 +30,8 @@ from torch.nn.functional import layer_norm, linear
 
 from methods.base import AttentionCall, Method, OwnParameter, Unsupported, Workload
 from methods.parts.attention import per_head
+from methods.parts.blocks import segment_weights
 from methods.parts.parameters import Positive
-from methods.parts.pooling import segment_weights
 
 CAUSAL = "LARA is here for encoders: its proposals are means over all tokens"
 BIAS = "LARA computes no score that a position bias could be added to"

@@ -27,9 +27,9 @@ from torch.nn.functional import pad
 
 from methods.base import AttentionCall, Method, Unsupported, Workload
 from methods.parts.attention import per_head, widened
+from methods.parts.blocks import block_means, counts_of, log_of
 from methods.parts.parameters import NonNegative, Positive, Range
 from methods.parts.partial import Partial
-from methods.parts.pooling import block_means, counts_of, log_of
 from methods.parts.sequence import padding_last
 
 CAUSAL = "a block's mean would show a causal model its future"

@@ -29,8 +29,8 @@ from torch.nn.functional import conv2d, scaled_dot_product_attention
 
 from methods.base import AttentionCall, Method, OwnParameter, Unsupported, Workload
 from methods.parts.attention import exact_attention, per_head, widened
+from methods.parts.blocks import segment_means
 from methods.parts.parameters import NonNegative, Positive, Range
-from methods.parts.pooling import segment_means
 from methods.parts.sequence import padding_last
 
 CAUSAL = "landmarks are means over all tokens: they would show a causal model its future"

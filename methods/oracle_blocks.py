@@ -20,9 +20,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from methods.parts.block_sparse import BlockChoice, past
 from methods.parts.parameters import Positive, Range
-from methods.parts.sparse_prefill import Read, SparsePrefill, fewest_covering, last_weights
+from methods.parts.sparse_prefill import (
+    BlockChoice,
+    Read,
+    SparsePrefill,
+    fewest_covering,
+    last_weights,
+    past,
+)
 
 Share = Annotated[float, Range(above=0, most=1)]
 

@@ -30,9 +30,8 @@ from torch.nn.functional import linear, pad, relu, scaled_dot_product_attention
 
 from methods.base import AttentionCall, Method, OwnParameter, Sublayer, Unsupported, Workload
 from methods.parts.attention import per_head, widened
-from methods.parts.blocks import Blocks
+from methods.parts.blocks import Blocks, counts_of, log_of
 from methods.parts.parameters import Positive, Range
-from methods.parts.pooling import counts_of, log_of
 from methods.parts.sequence import without_padding
 
 CAUSAL = (

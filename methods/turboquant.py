@@ -33,9 +33,9 @@ from torch import Tensor
 
 from methods import kernels
 from methods.base import AttentionCall, Feature, Workload
+from methods.kernels.codes import packed, unpacked
 from methods.parts.attention import capped, logits, mask_future, mask_past, softmax, widened
 from methods.parts.kv_cache import BLOCK, CacheMethod, Storage
-from methods.parts.packing import packed, unpacked
 from methods.parts.parameters import NonNegative
 from methods.parts.quantised_entries import AT_ONCE
 

@@ -27,7 +27,6 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from methods.kernels import BLOCK
-from methods.parts.block_sparse import BlockChoice, words_of
 from methods.parts.lines import (
     column_words,
     diagonal_words,
@@ -37,7 +36,14 @@ from methods.parts.lines import (
     visible_words,
 )
 from methods.parts.parameters import NonNegative, Positive, TokenCount, tokens_of
-from methods.parts.sparse_prefill import Read, SparsePrefill, last_weights, offset_sums
+from methods.parts.sparse_prefill import (
+    BlockChoice,
+    Read,
+    SparsePrefill,
+    last_weights,
+    offset_sums,
+    words_of,
+)
 
 
 @dataclass(frozen=True)

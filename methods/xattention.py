@@ -29,9 +29,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from methods.parts.attention import mask_future, widened
-from methods.parts.block_sparse import BlockChoice, past
 from methods.parts.parameters import Positive, Range
-from methods.parts.sparse_prefill import Read, SparsePrefill, fewest_covering
+from methods.parts.sparse_prefill import BlockChoice, Read, SparsePrefill, fewest_covering, past
 
 TILES = 1 << 20
 """Scores of tiles that are estimated at a time; an eighth of the rows, so that few are in vain."""

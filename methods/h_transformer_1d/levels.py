@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from methods.base import SequenceInfo
-from methods.parts.pooling import block_means, counts_of, log_of
+from methods.parts.blocks import block_means, counts_of, log_of
 
 FAR = ((-2, 2, 3), (-3, -2, 2))
 """Where the blocks are that an even and an odd block read at the next level: their pairs of blocks

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from methods.kernels import BLOCK
-from methods.parts.block_sparse import BlockChoice, past, words_of
+from methods.parts.sparse_prefill import BlockChoice, past, words_of
 
 
 def lines(columns: Tensor, offsets: Tensor) -> BlockChoice:

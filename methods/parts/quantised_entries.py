@@ -10,9 +10,9 @@ from torch import Tensor
 
 from methods import kernels
 from methods.base import AttentionCall
+from methods.kernels.codes import quantised, restored, unpacked
 from methods.parts.attention import capped, logits, mask_future, mask_past, softmax
 from methods.parts.kv_cache import BLOCK, Storage
-from methods.parts.packing import quantised, restored, unpacked
 
 AT_ONCE = 1 << 19
 """Numbers that are unpacked at a time: they stay in the cache of the CPU."""

@@ -14,8 +14,7 @@ from bench.models.decoder import DecoderFamily
 from bench.models.lra import LRAFamily
 from bench.request import code_hash, compose, plugins
 from methods.base import SequenceInfo, Unsupported, refusal
-from methods.hf import HF
-from methods.parts import attention_module
+from methods.hf import HARNESS, HF
 from methods.vanilla import Vanilla
 from tests.models.decoders import tiny
 from tests.models.test_decoders import NEW, N, close, prompts
@@ -70,7 +69,7 @@ def family_of(kind, method):
 
 
 def test_the_name_is_the_harnesss():
-    assert attention_module.HARNESS == attention.NAME
+    assert HARNESS == attention.NAME
 
 
 @pytest.mark.parametrize("kind", ["gemma2", "gpt_oss", "mistral"])

@@ -9,8 +9,8 @@ from methods import kernels
 from methods.base import AttentionCall, SequenceInfo
 from methods.bigbird.bigbird import BigBird
 from methods.iceformer.iceformer import IceFormer
-from methods.parts.block_sparse import words_of
 from methods.parts.dense import DenseAttention
+from methods.parts.sparse_prefill import words_of
 from methods.vanilla import Vanilla, VanillaEager
 from tests.methods.native import REACHES, SIZES, TOLERANCE, Buckets, error, inputs, native, products
 

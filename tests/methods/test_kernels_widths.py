@@ -14,9 +14,9 @@ from methods import kernels
 from methods.base import AttentionCall, SequenceInfo
 from methods.blasst import BLASST
 from methods.kernels import build
+from methods.kernels.codes import packed
 from methods.nomad import NoMAD
 from methods.parts import widths
-from methods.parts.packing import packed
 from methods.parts.sparse_reading import rows_at
 from methods.vanilla import Vanilla, VanillaEager
 from tests.methods.decoder import call_of, workload

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from methods.kernels.codes import quantised, restored
 from methods.kivi import KIVI
-from methods.parts.packing import quantised, restored
 from tests.methods.decoder import SCALE, call_of, decoded, inputs, stored
 
 

@@ -7,7 +7,7 @@ from statistics import NormalDist
 import pytest
 import torch
 
-from methods.parts.packing import packed, unpacked
+from methods.kernels.codes import packed, unpacked
 from methods.turboquant import TurboQuant, centroids
 from tests.methods.decoder import SCALE, SIZE, call_of, decoded, inputs, stored, workload
 from tests.methods.hand import heads
