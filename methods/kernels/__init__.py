@@ -22,6 +22,8 @@ queries) → [B, H, q, e]. Any sizes and strides; d and e that are multiples of 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf, log2
 from typing import Literal
 
@@ -30,12 +32,22 @@ from torch import Tensor
 
 from methods.kernels import structs
 from methods.kernels.best_keys import AXES, MAX_K, Points, dci, topk, topk_blocks
-from methods.kernels.blocks import BLOCK, Blocks
-from methods.kernels.checks import WIDENED, available, cannot_take, library, products_of, width
+from methods.kernels.checks import (
+    ASKED,
+    WIDENED,
+    available,
+    cannot_take,
+    library,
+    name,
+    note,
+    products_of,
+    ran_natively,
+    width,
+)
 from methods.kernels.codes import Codes, code_scores, code_sums
 from methods.kernels.lookups import encode, lookups
 from methods.kernels.rows import row_scores, row_sums
-from methods.kernels.used import ASKED, name, note, ran_natively
+from methods.kernels.structs import BLOCK
 
 __all__ = [
     "ASKED", "AXES", "BLOCK", "MAX_K", "Blocks", "Codes", "Kernel", "Points", "Products",
@@ -47,6 +59,40 @@ __all__ = [
 PACKED_BYTES = 8 << 20  # of packed keys and values at a time, unless one head needs more
 Kernel = Literal["auto", "torch", "native"]
 Products = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Which blocks of 64 keys each block of 64 queries attends to.
+
+    starts   [H or 1, blocks of queries + 1] int32; list i of head h is keys[starts[h, i] :
+             starts[h, i+1]]
+    keys     int32: the numbers of key blocks, in any order; a repeated one counts twice
+    visible  [keys, 64] int64, or None: bit j of row i is 1 if the block's query i reads key j of
+             this key block; each query must read at least one key
+    """
+
+    starts: Tensor
+    keys: Tensor
+    visible: Tensor | None = None
+
+    @classmethod
+    def of(cls, lists: Sequence[Sequence[Sequence[int]]], size: int = BLOCK) -> Blocks:
+        """lists[head][query block] = key blocks, for one head (all alike) or all of them; blocks
+        of `size` tokens, a multiple of 64. A loop in Python: call it once for each pattern."""
+        if size % BLOCK:
+            raise ValueError(f"size is {size}; it must be a multiple of {BLOCK}")
+        parts, starts = size // BLOCK, []
+        keys: list[int] = []
+        for head in lists:
+            row = []
+            for key_blocks in head:
+                fine = [block * parts + part for block in key_blocks for part in range(parts)]
+                for _ in range(parts):
+                    row.append(len(keys))
+                    keys += fine
+            starts.append([*row, len(keys)])
+        return cls(torch.tensor(starts, dtype=torch.int32), torch.tensor(keys, dtype=torch.int32))
 
 
 def dense(

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from methods.kernels import structs
-from methods.kernels.blocks import BLOCK
 from methods.kernels.checks import available, cannot_take, library
+from methods.kernels.structs import BLOCK
 
 MAX_K = 200  # keys of a query
 AXES = 16  # coordinates of a point

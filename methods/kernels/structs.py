@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+BLOCK = 64  # keys, and queries, in a block
 LANES = 16  # numbers in a vector
 EDGE = 64  # equal numbers at each end of a bias table
 

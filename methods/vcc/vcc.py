@@ -16,18 +16,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
+import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from methods.base import Layer, Method, SequenceInfo, Unsupported, Workload
 from methods.parts.dense import DenseAttention
 from methods.parts.parameters import NonNegative, Positive, Range
 from methods.parts.sequence import Packed
 from methods.vcc.compression import compressed_layer, root_mean_square
-from methods.vcc.segments import GROUP_TOKENS, in_segments
 from methods.vcc.selection import Ranking, Selection, rank_blocks
 from methods.vcc.tree import Multiplicity, Order, Rounding, Tree
 
 CAUSAL = "VCC compresses encoders: a mean of tokens would show a causal model its future"
+GROUP_TOKENS = 4096  # tokens of segments that run at once; more would only cost memory
 
 
 @dataclass(frozen=True)
@@ -139,3 +141,32 @@ class VCC(DenseAttention):
         """The blocks of one layer, most important first: see `rank_blocks`."""
         learns = self.straight_through and vips.requires_grad
         return rank_blocks(layer, vips, votes, tree, self.selection, self.explore, learns)
+
+
+def in_segments(layers: Sequence[Layer], hidden: Tensor, info: SequenceInfo, size: int) -> Tensor:
+    """hidden [B, n, D], padding at the end → the same after layers in which each token attends only
+    to its segment of `size` tokens (§4). `info` has positions; its VIP marks are not used."""
+    batch, n, width = hidden.shape
+    if not layers:
+        return hidden
+    size = min(size, n)
+    short = -n % size
+    positions, valid = info.positions, info.valid
+    assert positions is not None
+    if valid is None:
+        valid = torch.ones_like(positions, dtype=torch.bool)
+    after = positions[:, -1:] + 1 + torch.arange(short, device=hidden.device)
+    positions = torch.cat((positions, after), 1).view(-1, size)
+    valid = pad(valid, (0, short)).view(-1, size)
+    segments = pad(hidden, (0, 0, 0, short)).view(-1, size, width)
+    output = torch.zeros_like(segments)
+    whole = valid.all(1)
+    for chosen in (whole, valid.any(1) & ~whole):  # a segment without padding needs no mask
+        index, step = chosen.nonzero()[:, 0], max(1, GROUP_TOKENS // size)
+        for group in (index[i : i + step] for i in range(0, len(index), step)):
+            group_info = SequenceInfo(positions[group], None if chosen is whole else valid[group])
+            part = segments.index_select(0, group)
+            for layer in layers:
+                part = layer(part, group_info)
+            output.index_copy_(0, group, part)
+    return output.view(batch, n + short, width)[:, :n]

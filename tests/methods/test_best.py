@@ -1,12 +1,12 @@
-"""methods.iceformer.best: the k largest of each row, without a search among all numbers."""
+"""methods.iceformer.knn.best_of: the k largest of each row, without a search among all numbers."""
 
 import pytest
 import torch
 
 from methods.base import AttentionCall, SequenceInfo
 from methods.iceformer import iceformer, inputs
-from methods.iceformer.best import best_of
 from methods.iceformer.iceformer import IceFormer
+from methods.iceformer.knn import best_of
 
 
 @pytest.mark.parametrize("n", [3, 40, 161, 1000, 4099])
