@@ -129,6 +129,14 @@ def test_methods_do_not_import_each_other():
             assert not others & (papers - {paper(name)}), f"{name} imports {others}"
 
 
+def test_a_method_is_read_in_few_modules():
+    seen, waiting = set(), {"methods.knorm"}
+    while waiting:
+        seen |= waiting
+        waiting = set().union(*(imports(modules()[name]) for name in waiting)) - seen
+    assert len(seen) <= 8, sorted(seen)
+
+
 def test_the_harness_imports_no_method_and_no_task():
     named = {paper(module) for module in targets("method").values()}
     named |= set(targets("task").values())
