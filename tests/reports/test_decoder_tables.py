@@ -79,8 +79,7 @@ def test_a_printed_score_is_next_to_the_nearest_row():
 
 
 def test_choices_are_caches_that_keep_the_needle_with_their_cost():
-    times = {"experiment": "kv_times", "measure": "tokens", "threads": 1, "dtype": "float32", "status": Status.OK,
-             "tpot_verdict": "slower"}  # fmt: skip
+    times = decoder_tables.COSTS | {"tpot_verdict": "slower"}
     board = [
         ours("kivi", QualityVerdict.KEPT, bits=4),
         ours("q8_0", QualityVerdict.KEPT, keys="q8_0"),
