@@ -96,12 +96,14 @@ class ZippedCache(RaggedLayers):
     """Holds all of a prompt until it has been read again.
 
     prompt  until then, for each layer the keys and values [B, G, n, d] and the valid tokens [B, n]
+    memo    see `AttentionCall`: other budgets need the same scores
     """
 
     def __init__(self, method: KVzip, workload: Workload) -> None:
         super().__init__()
         self.method, self.workload = method, workload
         self.prompt: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+        self.memo: dict[Any, Tensor] | None = None
 
     def prefill(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         output = self.method.attend(query, key, value, call)
@@ -113,27 +115,39 @@ class ZippedCache(RaggedLayers):
         if valid is None:
             valid = torch.ones_like(key[:, 0, :, 0], dtype=torch.bool)
         self.prompt[call.layer] = (key.clone(), value.clone(), valid.clone())
+        if self.memo is None:
+            self.memo = call.memo
 
     def rereads(self, ids: Tensor, tokenizer: Any) -> Iterator[Reread]:
-        """See `KVCache`; then keeps the best entries of each row."""
-        (_, _, valid), *_ = self.prompt.values()
-        kept, scores = {}, {}
-        for layer, (key, *_) in self.prompt.items():
-            scores[layer] = torch.zeros(key.shape[:3], device=key.device)
-            kept[layer] = torch.zeros_like(scores[layer], dtype=torch.bool)
-        for row, tokens in enumerate(ids):
-            first = int((~valid[row]).sum())
+        """See `KVCache`; then keeps the best entries of each row. A prompt that another cache has
+        read again with the same chunks isn't read once more."""
+        method, memo = self.method, {} if self.memo is None else self.memo
+        of = (type(method), method.chunk, method.overlap, method.sinks)
+        if of not in memo:
+            key, _, _ = self.prompt[0]
+            scores = key.new_zeros(len(self.prompt), *key.shape[:3], dtype=torch.float32)
+            yield from self._rereads(ids, tokenizer, scores)
+            memo[of] = scores
+        kept = torch.zeros_like(memo[of], dtype=torch.bool)
+        for row, first in enumerate(self._begins()):
+            kept[:, row, :, first:] = method.kept(memo[of][:, row, :, first:], self.workload)
+        self._keep(dict(enumerate(kept)))
+
+    def _begins(self) -> list[int]:
+        """The first valid token of each row."""
+        _, _, valid = self.prompt[0]
+        begins: list[int] = (~valid).sum(1).tolist()
+        return begins
+
+    def _rereads(self, ids: Tensor, tokenizer: Any, scores: Tensor) -> Iterator[Reread]:
+        """Fills the scores [L, B, G, n] of all rows."""
+        for row, (tokens, first) in enumerate(zip(ids, self._begins(), strict=True)):
             for start in range(first + self.method.sinks, len(tokens), self.method.chunk):
                 chunk = slice(start, min(start + self.method.chunk, len(tokens)))
                 more = self._request(tokens, chunk, first, tokenizer)
                 places = torch.arange(len(tokens) - first + more.shape[1], device=ids.device)
                 attend = partial(self._reread, row, first, chunk, scores)
                 yield more, SequenceInfo(places[None], causal=True), attend
-            of_row = torch.stack([x[row, :, first:] for x in scores.values()])
-            best = self.method.kept(of_row, self.workload)
-            for layer, chosen in zip(kept, best, strict=True):
-                kept[layer][row, :, first:] = chosen
-        self._keep(kept)
 
     def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         if self.prompt:  # not yet read again
@@ -145,6 +159,7 @@ class ZippedCache(RaggedLayers):
         return [*super().held(), *(part for parts in self.prompt.values() for part in parts)]
 
     def _keep(self, kept: dict[int, Tensor]) -> None:
+        self.memo = None
         for layer, chosen in kept.items():
             key, value, _ = self.prompt.pop(layer)
             self.layers[layer] = RaggedEntries(key, value, Choice.of(chosen))
@@ -161,7 +176,7 @@ class ZippedCache(RaggedLayers):
         row: int,
         first: int,
         chunk: slice,
-        scores: dict[int, Tensor],
+        scores: Tensor,
         query: Tensor,
         key: Tensor,
         value: Tensor,

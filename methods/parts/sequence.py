@@ -110,7 +110,8 @@ class AttentionCall:
     module   the model's attention module and the arguments of its call, for prompts and methods
              that read it
     memo     if several caches take the same prompt: results computed from this call's queries, keys
-             and values, under a key of all else on which they depend; None: one cache takes it
+             and values (in the first layer: or from all layers'), under a key of all else on which
+             they depend; None: one cache takes it
 
     While a model decodes, `sequence` describes all tokens so far, and the queries are its last
     ones: see `methods.base.KVCache`.

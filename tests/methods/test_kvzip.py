@@ -126,3 +126,22 @@ def test_its_second_reading_is_a_part_of_the_prefill(monkeypatch):
 def test_a_model_that_reads_a_prompt_once_is_refused():
     with pytest.raises(Unsupported, match="read the prompt again"):
         longctx_bench.cache("kvzip", tiny("qwen3", Vanilla()).model)
+
+
+@torch.no_grad()
+def test_budgets_share_the_readings_of_a_prompt(monkeypatch):
+    family = tiny("qwen3", KVzip())
+    settings = [KVzip(budget=0.5), KVzip(budget=0.25), KVzip(budget=0.25, chunk=20)]
+    alone = []
+    for family.method in settings:
+        decoding = family.prefill(IDS, SequenceInfo())
+        alone.append((decoding.cache, decoding.step(IDS[:, :1])))
+    counts = []
+    run = family._run
+    monkeypatch.setattr(family, "_run", lambda *rest, **own: counts.append(1) or run(*rest, **own))
+    rows = family.prefill_each(IDS, SequenceInfo(), settings)
+    assert len(counts) == 1 + 1 + 3  # the prompt, and once more in chunks of 45 and of 20
+    for row, (cache, logits) in zip(rows, alone, strict=True):
+        assert row.error is None and row.cache.memo is None
+        torch.testing.assert_close(row.step(IDS[:, :1]), logits)
+        assert sizes(row.cache) == sizes(cache)
