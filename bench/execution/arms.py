@@ -1,15 +1,16 @@
 """Set-up of child processes: threads and seeds, a model with a method in it, and batches of inputs,
-which may be filled up to a length."""
+which may be filled up to a length. The cell's parent has loaded the model, with vanilla in it, and
+the encoded inputs for the processes that are forked from it."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import cycle, groupby, islice
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -19,8 +20,7 @@ from transformers import CONFIG_MAPPING, AutoConfig
 
 from bench.engines.base import Engine
 from bench.errors import RequestError, described, raised_at
-from bench.execution import loaded
-from bench.execution.loaded import Inputs
+from bench.execution.cell_run import inputs_key, model_key
 from bench.execution.spawn import run_in_fork
 from bench.execution.worker import memory_status
 from bench.host import linux
@@ -38,6 +38,44 @@ INPUTS = 4
 """Number of batches, which timed calls use in turns."""
 COUNTED = ("_layers", "_heads")
 """Suffixes of the fields of a config.json that are counts, which transformers doesn't check."""
+
+
+class Inputs(NamedTuple):
+    """The rows of a cell without their right answers, one for each question, and the encoded inputs
+    of its first texts."""
+
+    rows: Sequence[Row]
+    encoded: Sequence[Encoded]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    cell: Cell
+    family: Family
+    inputs: Inputs | None = None
+
+
+parent: Loaded | None = None
+"""The objects loaded by this process, or by the one from which it was forked
+(bench.execution.fork_server)."""
+
+
+def loaded_family(cell: Cell) -> Family | None:
+    """The loaded model, if it is the cell's."""
+    if parent is None or model_key(parent.cell) != model_key(cell):
+        return None
+    return parent.family
+
+
+def loaded_inputs(cell: Cell, count: int | None) -> Inputs | None:
+    """The loaded inputs, if they are the cell's and include those of its first `count` texts (None:
+    of all texts)."""
+    if parent is None or parent.inputs is None or inputs_key(parent.cell) != inputs_key(cell):
+        return None
+    found, texts = parent.inputs, -(-len(parent.inputs.rows) // cell.turns)
+    if len(found.encoded) < texts and (count is None or len(found.encoded) < count):
+        return None
+    return found if count is None else Inputs(found.rows, found.encoded[:count])
 
 
 def prepare(cell: Cell, timed: bool = False, costs: bool = False) -> None:
@@ -79,7 +117,7 @@ def load(cell: Cell, method: Method, training: bool = False, start: Path | None 
     dtype = cell.dtype if start is None else "float32"
     spec = Spec(model["name"], folder, config, cell.seed, tuple(model.get("marks", ())))
     on_cpu = cell.device["kind"] == "cpu"
-    found = loaded.family_of(cell) if start is None else None
+    found = loaded_family(cell) if start is None else None
     try:
         if isinstance(method, Engine):
             family: Family = engine_of(cell, spec, method)
@@ -227,7 +265,7 @@ def timed_texts(cell: Cell, batches: int = INPUTS) -> int:
 def inputs(cell: Cell, task: Task, tokenizer: Any, count: int | None = None) -> Inputs:
     """The cell's rows, read in a fork that leaves out their right answers, and the encoded inputs
     of the first `count` texts, by default all; the parent's, if the parent has loaded them."""
-    if found := loaded.inputs_of(cell, count):
+    if found := loaded_inputs(cell, count):
         return found
     rows = run_in_fork(lambda: rows_without_references(cell))
     texts = rows[:: cell.turns][:count]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError, RunError
-from bench.execution import cell_lock, cell_run, spawn
+from bench.execution import cell_run, spawn
 from bench.execution.cell_run import CellRun
 from bench.execution.supervisor import Outcome, Progress, Running
 from bench.host import gpu, host
@@ -95,7 +95,7 @@ def measure(
 
     with contextlib.ExitStack() as locks, contextlib.suppress(RequestError, RunError):
         for name in sorted(cell.key for cell in cells):
-            locks.enter_context(cell_lock.held(results / f".{name}.lock", report))
+            locks.enter_context(cell_run.lock_held(results / f".{name}.lock", report))
         run = CellRun(cells[0], results, deadline_s * len(cells), progress)
         if cell_run.load_parent(run) is None:
             if cells[0].plan.in_turns:

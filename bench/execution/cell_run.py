@@ -1,21 +1,26 @@
-"""A cell's run: the environment and limits of its child processes, and the process from which they
-are forked. Imports no torch."""
+"""A cell's run: its lock, the environment and limits of its child processes, and the process from
+which they are forked. Imports no torch."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import json
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from bench.execution import loaded, spawn
+from bench.execution import spawn
 from bench.execution.spawn import ForkServer
 from bench.execution.supervisor import Handlers, Limits, Outcome, Progress, Running, started
 from bench.host import host, job, linux
 from bench.request.cell import Cell
+from bench.rows.shards import remove_leftovers
 
 PRELOAD = ("bench.measure.quality", "bench.measure.latency", "bench.measure.memory",
            "bench.models.t5")  # fmt: skip
@@ -101,7 +106,7 @@ def load_parent(run: CellRun) -> Outcome | None:
     answers = cell.plan.quality and cell.model["weights"] != "random"
     server = spawn.fork_server(run.variables, PRELOAD)
     for key, encodes in (
-        ((MODEL, loaded.model_key(cell), cell.threads), None),
+        ((MODEL, model_key(cell), cell.threads), None),
         (_parent_key(cell), "all" if answers else "timed"),
     ):
         loaded_one = spawn.fork_servers.get(key)
@@ -138,7 +143,20 @@ MODEL, PARENT = "model", "parent"
 
 
 def _parent_key(cell: Cell) -> tuple[object, ...]:
-    return (PARENT, loaded.inputs_key(cell), cell.threads)
+    return (PARENT, inputs_key(cell), cell.threads)
+
+
+def model_key(cell: Cell) -> str:
+    """Equal for cells whose weights are equal without a method."""
+    parts = [cell.model, cell.dtype, cell.device["kind"], cell.seed]
+    return json.dumps(parts, sort_keys=True, default=dict)
+
+
+def inputs_key(cell: Cell) -> str:
+    """Equal for cells with equal encoded inputs."""
+    parts = [cell.task, cell.data, cell.n, cell.length, cell.turns, cell.prompt,
+             cell.skip_unanswerable]  # fmt: skip
+    return json.dumps([model_key(cell), *parts], sort_keys=True, default=dict)
 
 
 class _ParentLoaded(Exception):
@@ -160,3 +178,59 @@ def child_memory_bytes(server: ForkServer | None = None) -> int:
     limit = max(0, free + shared - SPARE_BYTES)
     own = os.environ.get(MEMORY_LIMIT)
     return min(limit, int(own)) if own else limit
+
+
+# One run of a cell, and one training, at a time, by a lock in its folder. The kernel holds the lock
+# (flock), also through NFS, so it is released whenever its process ends. A stale lock file does not
+# block other runs. The file names the owner for waiting processes.
+
+OWNER_BYTES = 1 << 12
+
+
+@contextlib.contextmanager
+def lock_held(path: Path, report: Callable[[str], object]) -> Iterator[None]:
+    """Hold a lock inside; wait while another process holds it. First, leftovers of killed runs are
+    removed from its folder. `report` is called with a line that names the other process, or reports
+    that the file system has no locks: the block then runs without one."""
+    remove_leftovers(path.parent)
+    lock = None
+    try:
+        lock = _locked(path, report)
+    except OSError as error:
+        report(f"without a lock, so don't start this cell twice at once: {path}: {error.strerror}")
+    try:
+        yield
+    finally:
+        if lock is not None:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            os.close(lock)
+
+
+def _locked(path: Path, report: Callable[[str], object]) -> int:
+    """The descriptor of the locked file; closing it unlocks the file. Raises OSError."""
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                owner = os.pread(lock, OWNER_BYTES, 0).decode(errors="replace")
+                report(f"waiting for {owner or 'another run of this cell'}")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(lock), os.stat(path)):
+                    _write_owner(lock)
+                    return lock
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)  # its last owner removed the file: a later process locks another
+
+
+def _write_owner(lock: int) -> None:
+    of_job = f" (job {job.job_id()})" if job.job_id() else ""
+    owner = f"process {os.getpid()} on {socket.gethostname()}{of_job}"
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{owner}, at work on it since {since}".encode(), 0)

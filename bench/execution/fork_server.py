@@ -117,7 +117,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     malloc returns freed memory from the start, as measurements of peak memory require."""
     import torch
 
-    from bench.execution import arms, loaded
+    from bench.execution import arms
     from bench.request.cell import Cell
 
     cell = Cell.from_json(request["cell"])
@@ -129,7 +129,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     if request["encodes"]:
         count = None if request["encodes"] == "all" else arms.timed_texts(cell)
         inputs = arms.inputs(cell, cell.build_task(), family.tokenizer, count)
-    loaded.parent = loaded.Loaded(cell, family, inputs)
+    arms.parent = arms.Loaded(cell, family, inputs)
     report.send("loaded")
     serve(report.link)
     return {}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from bench.errors import RequestError
-from bench.execution import cell_group, cell_lock, cell_run, spawn, stages
+from bench.execution import cell_group, cell_run, spawn, stages
 from bench.execution.cell_group import Columns
 from bench.execution.cell_run import CellRun
 from bench.execution.supervisor import Outcome, Progress
@@ -85,7 +85,7 @@ def run(
         else:
             print(line, file=sys.stderr)
 
-    with cell_lock.held(results / f".{cell.key}.lock", report):
+    with cell_run.lock_held(results / f".{cell.key}.lock", report):
         if Store(results).shards() != shards:  # another run may have ended meanwhile
             finished, attempts = _stored(results, cell, force)
         if finished:

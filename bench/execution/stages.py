@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from bench.execution import cell_group, kept_blocks, outside
+from bench.execution import cell_group, outside, worker
 from bench.execution.cell_group import Columns
 from bench.execution.cell_run import CellRun
 from bench.execution.supervisor import Outcome, Progress, Running
@@ -128,7 +128,7 @@ def _timed(run: CellRun, name: str) -> tuple[Outcome, Columns]:
     are timed again in processes that keep large blocks by size, with `large_memory_kept` True."""
     outcome, columns = _in_processes(run, name)
     out_of_memory = Status.OOM_HOST in (outcome.status, columns.get("baseline_status"))
-    if not out_of_memory or not kept_blocks.library():
+    if not out_of_memory or not worker.kept_blocks_library():
         return outcome, columns
     outcome, columns = _in_processes(run, name, by_size=True)
     return outcome, columns | {"large_memory_kept": True}

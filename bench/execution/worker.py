@@ -7,20 +7,26 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import hashlib
 import importlib
 import json
 import os
 import resource
+import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Mapping
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.errors import OWN, RequestError, RunError, raised_at
-from bench.execution import kept_blocks
+from bench.files import cache_folder, replacing
 from bench.host import linux
 from bench.status import Status
+from methods.parts import widths
 from methods.parts.workload import Unsupported
 from tasks.base import DataError
 
@@ -28,6 +34,8 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -2, -3, -4  # ma
 PEAK_BYTES = 65536
 LARGE_BYTES = 32 << 20
 """The largest block size that malloc accepts as a threshold, unless it keeps all blocks."""
+KEPT_BLOCKS = Path(__file__).with_name("kept_blocks.cpp")
+SHARED_LIBRARY = ("-std=c++20", "-O2", "-shared", "-fPIC", "-Wl,--no-as-needed")
 
 
 class Channels(NamedTuple):
@@ -156,7 +164,38 @@ def keep_freed_memory(by_size: bool = False) -> None:
     where = {M_MMAP_THRESHOLD: LARGE_BYTES} if by_size else {M_MMAP_MAX: 0}
     _mallopt({**where, M_TRIM_THRESHOLD: -1})
     if by_size:
-        kept_blocks.keep(LARGE_BYTES)
+        import torch  # noqa: F401 - the library needs libc10.so, which torch loads
+
+        keep_blocks = ctypes.CDLL(str(kept_blocks_library())).keep_blocks
+        keep_blocks.argtypes, keep_blocks.restype = [ctypes.c_size_t], None
+        keep_blocks(LARGE_BYTES)
+
+
+def kept_blocks_library() -> Path | None:
+    """kept_blocks.cpp, compiled at first use: it keeps large blocks that torch frees by their size.
+    None if there is no compiler or it fails. Imports no torch.
+
+    glibc's malloc can keep them too, but can't reuse a block for a request of the same number of
+    aligned bytes."""
+    command, torch = widths.compiler(), find_spec("torch")
+    if isinstance(command, str) or torch is None or torch.origin is None:
+        return None
+    ingredients = [KEPT_BLOCKS.read_text(), *command, *SHARED_LIBRARY, version("torch")]
+    digest = hashlib.sha256("\0".join(ingredients).encode()).hexdigest()[:16]
+    path, package = cache_folder() / f"kept-blocks-{digest}.so", Path(torch.origin).parent
+    if path.exists():
+        return path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as unfinished:
+            subprocess.run(
+                [*command, *SHARED_LIBRARY, f"-I{package / 'include'}", str(KEPT_BLOCKS),
+                 "-o", str(unfinished), f"-L{package / 'lib'}", "-lc10"],
+                check=True, capture_output=True, timeout=300,
+            )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return path
 
 
 def _mallopt(options: dict[int, int]) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError
-from bench.execution import cell_group, loaded, stages
+from bench.execution import cell_group, cell_run, stages
 from bench.execution.runner import FINISHED
 from bench.request import parameters, plugins, weights
 from bench.request.cell import Cell, load_rows, task_of
@@ -332,7 +332,7 @@ def _grouped(cells: list[Planned], estimates: Estimates) -> list[Planned]:
     place = [(i, i) for i in range(len(cells))]
     for i, planned in enumerate(cells):
         if planned.runs and planned.cell:
-            place[i] = first.setdefault(loaded.inputs_key(planned.cell), i), i
+            place[i] = first.setdefault(cell_run.inputs_key(planned.cell), i), i
             if key := cell_group.key(planned.cell):
                 found.setdefault(key, []).append(i)
     for number, members in enumerate(each for each in found.values() if len(each) > 1):

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as recomputed
 
 from bench.errors import RequestError, RunError
-from bench.execution import arms, cell_lock, worker
+from bench.execution import arms, cell_run, worker
 from bench.execution.supervisor import Progress
 from bench.models.base import Family
 from bench.models.wrappers import Wrapped
@@ -64,7 +64,7 @@ def train(cell: Cell, report: Progress) -> dict[str, Any]:
         raise RequestError("recipe.dtype=float16 needs a GPU; on the CPU: float32, bfloat16")
     unused = DistributedDataParallelKwargs(find_unused_parameters=True)
     accelerator = Accelerator(mixed_precision=precision, cpu=cpu, kwargs_handlers=[unused])
-    lock = cell_lock.held(folder / ".lock", report)
+    lock = cell_run.lock_held(folder / ".lock", report)
     with lock if accelerator.is_main_process else contextlib.nullcontext():
         accelerator.wait_for_everyone()
         card = weights.card(folder)

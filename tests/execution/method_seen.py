@@ -4,7 +4,7 @@ import os
 import sys
 from typing import Any
 
-from bench.execution import arms, loaded, worker
+from bench.execution import arms, worker
 from bench.request.cell import Cell
 
 
@@ -15,8 +15,8 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     family = arms.load(cell, method)
     inputs = arms.inputs(cell, cell.build_task(), family.tokenizer)
     return {
-        "shared": loaded.parent is not None and family is loaded.parent.family,
-        "inputs": loaded.parent is not None and inputs is loaded.parent.inputs,
+        "shared": arms.parent is not None and family is arms.parent.family,
+        "inputs": arms.parent is not None and inputs is arms.parent.inputs,
         "references": sum(len(row.references) for row in inputs.rows),
         "method": type(family.method).__name__,
         "imported": cell.method["target"].partition(":")[0] in sys.modules,

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import bench
-from bench.execution import cell_lock, runner
+from bench.execution import cell_run, runner
 from bench.rows.store import Store
 from bench.status import Status
 from tests.conftest import ROOT
@@ -19,8 +19,8 @@ LOCK = f".{'a' * 64}.lock"
 HOLD = """
 import sys, time
 from pathlib import Path
-from bench.execution import cell_lock
-with cell_lock.held(Path(sys.argv[1]), print):
+from bench.execution import cell_run
+with cell_run.lock_held(Path(sys.argv[1]), print):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -46,10 +46,10 @@ def test_a_run_waits_for_the_other_and_names_it(other, tmp_path):
         lines.append(line)
         other.send_signal(signal.SIGKILL)
 
-    with cell_lock.held(tmp_path / LOCK, report):
+    with cell_run.lock_held(tmp_path / LOCK, report):
         [line] = lines
         assert line.startswith(f"waiting for process {other.pid} on ")
-        with cell_lock.held(tmp_path / ".another.lock", lines.append):
+        with cell_run.lock_held(tmp_path / ".another.lock", lines.append):
             assert len(lines) == 1
     assert not list(tmp_path.iterdir())
 
@@ -65,7 +65,7 @@ def test_what_killed_runs_left_is_removed_and_what_is_held_stays(other, tmp_path
     with (tmp_path / held[1]).open("w") as lock, (tmp_path / held[-1]).open("w") as writes:
         for file in (lock, writes):
             fcntl.flock(file, fcntl.LOCK_EX)
-        with cell_lock.held(tmp_path / ".mine.lock", print):
+        with cell_run.lock_held(tmp_path / ".mine.lock", print):
             assert {path.name for path in tmp_path.iterdir()} == {
                 *held, *others, ".mine.lock", "rows-3.parquet"
             }  # fmt: skip
@@ -83,7 +83,7 @@ def test_of_several_that_wait_each_has_its_turn(tmp_path):
         path.touch()
         os.close(lock)
 
-    with cell_lock.held(tmp_path / LOCK, report):
+    with cell_run.lock_held(tmp_path / LOCK, report):
         again = os.open(path, os.O_RDWR)
         with pytest.raises(BlockingIOError):
             fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -96,7 +96,7 @@ def test_a_file_system_without_locks_is_told_and_the_cell_runs(tmp_path, monkeyp
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     lines = []
-    with cell_lock.held(tmp_path / LOCK, lines.append):
+    with cell_run.lock_held(tmp_path / LOCK, lines.append):
         [line] = lines
     assert line.endswith(f"{LOCK}: No locks available")
 
@@ -129,5 +129,5 @@ def test_the_same_cell_started_twice_at_once_runs_once(cell, tmp_path, status, f
 
 def test_a_finished_cell_is_not_waited_for(cell, tmp_path):
     bench.run(cell, tmp_path)
-    with cell_lock.held(tmp_path / f".{cell.key}.lock", print):
+    with cell_run.lock_held(tmp_path / f".{cell.key}.lock", print):
         assert bench.run(cell, tmp_path)["reused"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bench
-from bench.execution import cell_run, kept_blocks, stages
+from bench.execution import cell_run, stages, worker
 from bench.execution.supervisor import Outcome
 from bench.measure.paired_timing import PairCost, plan_shares
 from bench.request.schema import MEASURES
@@ -143,7 +143,7 @@ def test_a_further_process_that_fails_fails_the_cell(latency):
 def test_what_runs_out_of_memory_is_timed_again_with_large_blocks_kept_by_size(
     latency, monkeypatch, library, arm
 ):
-    monkeypatch.setattr(stages.kept_blocks, "library", lambda: library)
+    monkeypatch.setattr(stages.worker, "kept_blocks_library", lambda: library)
     tried = []
 
     def child(request, progress):
@@ -197,7 +197,7 @@ def test_blocks_are_kept_when_they_are_freed_and_by_size_need_no_more_than_the_p
     keeps all it takes what is held from freed blocks, which then fit no more."""
     if sys.platform != "linux":
         pytest.skip("malloc is told by glibc's mallopt")
-    by_size = kept_blocks.library() is not None  # needs a compiler
+    by_size = worker.kept_blocks_library() is not None  # needs a compiler
     words = [sys.executable, "-c", KEPT_BLOCKS, "3" if by_size else "1"]
     said = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
     assert said[:8] == ["16", "False", "64", "False"] * (2 if by_size else 1)
