@@ -33,7 +33,7 @@ class Verdict(StrEnum):
 
 
 class QualityVerdict(StrEnum):
-    """Verdict on the difference of two scores: bench.rows.quality_verdicts."""
+    """Verdict on the difference of two scores: bench.rows.row_facts."""
 
     KEPT = "kept"
     HIGHER = "higher"

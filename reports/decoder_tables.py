@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
 
-from bench.rows.quality_verdicts import KEPT_SHARE
+from bench.rows.row_facts import KEPT_SHARE
 from bench.status import QualityVerdict, Status
 from reports.grids import Listing, Where, chosen, tokens
 from reports.looks import VANILLA

@@ -8,8 +8,8 @@ from functools import cache
 from statistics import stdev
 from typing import Any
 
-from bench.rows.quality_verdicts import stated_verdict, training_amount
 from bench.rows.query import by_seed, over_seeds
+from bench.rows.row_facts import stated_verdict, training_amount
 from bench.status import Status
 from reports.grids import Grid, Listing, chosen, tokens
 from reports.intervals import Measured, interval

@@ -6,8 +6,7 @@ import math
 from decimal import ROUND_HALF_UP, Context
 
 from bench.rows.comparison import Comparison
-from bench.rows.engine import engine_only, kernel_names
-from bench.rows.quality_verdicts import faster_as_good
+from bench.rows.row_facts import engine_only, faster_as_good, kernel_names
 from bench.units import counted
 from reports.rendering import Strong
 from reports.rows import Row

@@ -9,10 +9,11 @@ from fractions import Fraction
 from typing import Any
 
 from bench.rows.comparison import Comparison
-from bench.rows.engine import ENGINE_ONLY, engine_only
-from bench.rows.quality_verdicts import (
+from bench.rows.row_facts import (
+    ENGINE_ONLY,
     comparison,
     comparison_text,
+    engine_only,
     has_toy_weights,
     labelled,
     training_text,

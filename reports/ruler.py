@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.host.host import short_host
-from bench.rows.quality_verdicts import labelled
+from bench.rows.row_facts import labelled
 from bench.rows.store import Store
 from bench.units import counted
 from reports import tex

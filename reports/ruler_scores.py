@@ -14,8 +14,8 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from bench.request import plugins
-from bench.rows.quality_verdicts import vanilla_at_chance
 from bench.rows.query import counting, oldest_first
+from bench.rows.row_facts import vanilla_at_chance
 from bench.status import Status
 from reports.intervals import Measured, mean
 from reports.looks import VANILLA, looks

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from bench.rows.quality_verdicts import has_toy_weights
+from bench.rows.row_facts import has_toy_weights
 from bench.status import Status
 from reports.grids import Listing, chosen
 from reports.looks import VANILLA

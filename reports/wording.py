@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench.rows.columns import FUSED_KERNEL
-from bench.rows.engine import kernel_names
+from bench.rows.row_facts import kernel_names
 from bench.status import Status
 
 NONE = "–"

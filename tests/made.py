@@ -15,8 +15,7 @@ from bench.request.cell import Cell
 from bench.rows import derived_columns
 from bench.rows.columns import COLUMNS, Row
 from bench.rows.comparison import TIMED, Comparison
-from bench.rows.predictions import Predictions
-from bench.rows.store import Store
+from bench.rows.store import Predictions, Store
 
 _made = itertools.count()
 

@@ -290,7 +290,7 @@ def score(
     split: str | None, form: str
 ) -> int:  # fmt: skip
     from bench.rows.derived_columns import scored
-    from bench.rows.predictions import documents
+    from bench.rows.store import documents
     from bench.statistics import scores
     from tasks.loading import submission
 

@@ -21,7 +21,7 @@ from bench.host.host import has_older_id
 from bench.request.schema import BASELINE
 from bench.rows.columns import Row, value_of
 from bench.rows.comparison import Comparison, Name
-from bench.rows.engine import kernel_names
+from bench.rows.row_facts import kernel_names
 from bench.statistics import paired, scores
 from bench.status import QualityComparison, Status, Verdict
 from bench.units import counted

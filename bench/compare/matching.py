@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from bench.compare import compare
 from bench.compare.compare import Difference, Limit
 from bench.errors import RequestError, unknown
-from bench.rows import quality_verdicts
+from bench.rows import row_facts
 from bench.rows.columns import Row, value_of
 from bench.rows.query import Selection, best, counting
 from bench.status import Status
@@ -200,7 +200,7 @@ class CellComparison(NamedTuple):
     @property
     def shown(self) -> str:
         """The label, with a mark if the weights are toy weights."""
-        return quality_verdicts.labelled(self.label, {**self.pair.a, "weights_format": None})
+        return row_facts.labelled(self.label, {**self.pair.a, "weights_format": None})
 
     def difference(self, figure: str) -> Difference:
         found = (each for each in self.differences if each.figure == figure)
@@ -261,9 +261,9 @@ def _quality(pair: Pair, folders: Sequence[Path], margin: float) -> Difference:
             return unknown_change._replace(note=f"{side}: {reason}")
     if (a["task"], a["metric"]) != (b["task"], b["metric"]):
         return unknown_change._replace(note="different tasks")
-    weights = quality_verdicts.compared(a["weights_sha256"], b["weights_sha256"])
-    from bench.rows.predictions import documents
+    weights = row_facts.compared(a["weights_sha256"], b["weights_sha256"])
     from bench.rows.rescore import scores
+    from bench.rows.store import documents
 
     try:
         ours, theirs = (scores(row, folder) for row, folder in zip(pair, folders, strict=True))

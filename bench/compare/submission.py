@@ -31,10 +31,10 @@ from bench.host.host import git, short_host
 from bench.models import auto
 from bench.request import code_hash, plugins
 from bench.request.cell import Cell, code_of
-from bench.rows import derived_columns, engine, quality_verdicts, query, rescore, store
+from bench.rows import derived_columns, query, rescore, row_facts, store
 from bench.rows.columns import COLUMNS, Row, value_of
 from bench.rows.comparison import COLUMNS_OF, DERIVED, TIMED, TO_VANILLA, Comparison
-from bench.rows.predictions import Predictions
+from bench.rows.store import Predictions
 from bench.statistics.paired import SCALE
 from bench.status import Status
 from bench.units import counted
@@ -294,9 +294,9 @@ def _of_samples(row: Row, _: Path) -> Mapping[str, Any]:
 
 def _of_bytes(row: Row, _: Path) -> Mapping[str, Any]:
     return {
-        "mem_agree": derived_columns.mem_agree(row),
-        "kv_ratio_16bit": engine.kv_ratio_16bit(row),
-        **derived_columns.memory_ratios(row),
+        "mem_agree": row_facts.mem_agree(row),
+        "kv_ratio_16bit": row_facts.kv_ratio_16bit(row),
+        **row_facts.memory_ratios(row),
     }
 
 
@@ -306,7 +306,7 @@ def _of_scores(row: Row, _: Path) -> Mapping[str, Any]:
     return {
         **derived_columns.compared_scores(row),
         "value": json.loads(row["metrics"] or "{}").get("value"),
-        "quality_comparison": quality_verdicts.compared(own, other),
+        "quality_comparison": row_facts.compared(own, other),
         "at_chance": None if low is None or chance is None else low <= chance,
     }
 

@@ -25,7 +25,7 @@ from bench.request.cell import Cell
 from bench.request.schema import DataConf, DeviceConf, ModelConf
 from bench.rows.columns import Row
 from bench.rows.comparison import Comparison
-from bench.rows.engine import kernel_names
+from bench.rows.row_facts import kernel_names
 from bench.statistics import paired
 from bench.status import Status
 from bench.units import mib

@@ -27,9 +27,8 @@ from bench.request.parameters import PART
 from bench.request.schema import BASELINE
 from bench.rows.columns import COLUMNS
 from bench.rows.comparison import pooled
-from bench.rows.predictions import Predictions
 from bench.rows.shards import remove_leftovers
-from bench.rows.store import PREDICTIONS
+from bench.rows.store import PREDICTIONS, Predictions
 from bench.status import Status
 
 Columns = dict[str, Any]

@@ -13,9 +13,8 @@ from bench.errors import RequestError, errors_of
 from bench.request.cell import Cell, asked, load_rows, task_of
 from bench.rows import derived_columns
 from bench.rows.columns import Row
-from bench.rows.predictions import Predictions
 from bench.rows.shards import utc_now
-from bench.rows.store import PREDICTIONS
+from bench.rows.store import PREDICTIONS, Predictions
 
 SAMPLES_FOLLOW = ("task", "data", "n", "length", "seed", "turns", "skip_unanswerable")
 """The parts of a cell from which its samples follow."""

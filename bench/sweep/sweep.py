@@ -24,7 +24,7 @@ from bench.host import host
 from bench.host.job import JobPreempted, Origin
 from bench.request.cell import Cell
 from bench.request.schema import MEASURES
-from bench.rows.engine import engine_only, longest_input
+from bench.rows.row_facts import engine_only, longest_input
 from bench.rows.shards import StoreError
 from bench.rows.store import Store
 from bench.status import Status

@@ -19,7 +19,7 @@ from bench.compare.matching import CellComparison, Matched
 from bench.compare.verify import FigureCheck
 from bench.request import plugins
 from bench.rows.columns import Row
-from bench.rows.quality_verdicts import UNKNOWN_WEIGHTS
+from bench.rows.row_facts import UNKNOWN_WEIGHTS
 from bench.status import Status
 from bench.terminal import text_table
 from bench.terminal.console import Console

@@ -16,11 +16,10 @@ from rich.table import Table
 
 from bench.request import plugins
 from bench.request.schema import BASELINE
-from bench.rows import engine as engines
-from bench.rows import quality_verdicts
+from bench.rows import row_facts
 from bench.rows.columns import FUSED_KERNEL, WIDENED_TO_ALONE
 from bench.rows.comparison import Comparison
-from bench.rows.engine import longest_input
+from bench.rows.row_facts import longest_input
 from bench.statistics.paired import ASSUMED_SD_PCT
 from bench.status import QualityComparison, QualityVerdict, Status, Verdict
 from bench.terminal.console import Console
@@ -42,7 +41,7 @@ STAGES = {
 SHOWN_NS = 10 * 10**9
 """Time of the quality stage: more than this is listed by stage."""
 SHORT_VERDICT = {
-    QualityVerdict.UNTELLABLE: "not comparable", quality_verdicts.SEEDS_UNKNOWN: "undecided"
+    QualityVerdict.UNTELLABLE: "not comparable", row_facts.SEEDS_UNKNOWN: "undecided"
 }  # fmt: skip
 MOST_NOTES = 4
 """Lines of notes under a row's table without details."""
@@ -56,10 +55,10 @@ def show(row: Mapping[str, Any], results: Path, details: bool = False) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
     r = dict(row)
     method = str(plugins.method_label(r["method"], r["method_params"]))
-    model = quality_verdicts.labelled(r["model"], r)
+    model = row_facts.labelled(r["model"], r)
     title = [f"{method} × {r['task']} × {model}", f"{r['length']:,} tokens"]
     title += [f"{r['device']} {r['dtype']}", counted(r["threads"], "thread")]
-    title += engines.input_words(r)
+    title += row_facts.input_words(r)
     console.print("\n" + escape(" · ".join(title)), style="italic")
     lines = [line for part in PARTS for line in part(r)]
     brief = [line for part in MAIN for line in part(r) if not line[0].startswith(" ")] or lines
@@ -101,11 +100,11 @@ def _verdicts(r: Mapping[str, Any]) -> Iterator[str]:
     latency, token = Comparison.of(r, "lat"), Comparison.of(r, "tpot")
     if latency.verdict:
         name = "first token" if token.verdict else "time"
-        yield f"{name} {_short(latency)} {engines.engine_only(r)}".rstrip()
+        yield f"{name} {_short(latency)} {row_facts.engine_only(r)}".rstrip()
     if token.verdict:
         yield f"each token {_short(token)}"
-    if found := quality_verdicts.stated_verdict(r):
-        weights = quality_verdicts.comparison_text(r)
+    if found := row_facts.stated_verdict(r):
+        weights = row_facts.comparison_text(r)
         named = "" if weights == QualityComparison.SAME_WEIGHTS else f" ({weights})"
         yield f"quality {styled(SHORT_VERDICT.get(found, found))}{named}"
     held = r.get("kv_held_ratio")
@@ -134,18 +133,18 @@ def _notes(r: Mapping[str, Any]) -> Iterator[str]:
         yield f"not scored: this checkpoint has no trained head for {ANSWERS[kind]}"
     elif r["weights_kind"] == "random" and r["status"] == Status.OK and r.get("value") is None:
         yield "random weights have no score"
-    if quality_verdicts.quality_verdict(r) == QualityVerdict.UNTELLABLE:
+    if row_facts.quality_verdict(r) == QualityVerdict.UNTELLABLE:
         nothing_lost = (
             f"has nearly all points, and {counted(r.get('n_scored'), 'row')} show no loss"
         )
-        state = "is at chance" if quality_verdicts.vanilla_at_chance(r) else nothing_lost
+        state = "is at chance" if row_facts.vanilla_at_chance(r) else nothing_lost
         yield f"these rows do not tell methods apart: {BASELINE} {state}"
     if r["status"] == "ok" and r.get("large_memory_kept") is False:
         what = "blocks of 32 MiB and more, which malloc could not keep in this machine's memory"
         yield f"[yellow]page faults[/] are in the times, of {what}"
-    if quality_verdicts.comparison(r) == QualityComparison.TRAINED_EACH:
+    if row_facts.comparison(r) == QualityComparison.TRAINED_EACH:
         for name, arm in zip((r["method"], BASELINE), TRAININGS, strict=True):
-            yield escape(f"{name}'s training: {quality_verdicts.training_text(r.get(arm))}")
+            yield escape(f"{name}'s training: {row_facts.training_text(r.get(arm))}")
         if r.get("lat_median_ns") is not None:
             yield f"latency, memory and output error: both on {r['method']}'s weights"
     unknown = r.get("unknown_tokens_frac") or 0
@@ -157,7 +156,7 @@ def _notes(r: Mapping[str, Any]) -> Iterator[str]:
         yield f"{unknown:.1%} of the tokens are unknown to the tokenizer: it has too few words"
     if r.get("chance_reason"):
         yield escape(f"best constant answer not known: {r['chance_reason']}")
-    for name, reason in engines.kernels(r.get("kernel")):
+    for name, reason in row_facts.kernels(r.get("kernel")):
         if reason and r["device"] == "cpu":
             yield escape(f"kernel {name} ({reason}): native kernels are faster on long inputs")
     origin = [r.get(f"weights_{name}") for name in ("format", "source", "licence")]
@@ -184,12 +183,12 @@ def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     yield name, within(r["value"], r["ci_lo"], r["ci_hi"], style), base, difference
     if is_loss:
         yield "  less is better", "", "", ""
-    compared = quality_verdicts.comparison(r)
+    compared = row_facts.comparison(r)
     if compared == QualityComparison.TRAINED_EACH:
-        amounts = (quality_verdicts.training_amount(r.get(arm)) for arm in TRAININGS)
-        yield "  training", *amounts, f"{compared}, {quality_verdicts.SEEDS_UNKNOWN}"
+        amounts = (row_facts.training_amount(r.get(arm)) for arm in TRAININGS)
+        yield "  training", *amounts, f"{compared}, {row_facts.SEEDS_UNKNOWN}"
     elif r.get("base_value") is not None:
-        yield "  weights", "", "", quality_verdicts.comparison_text(r)
+        yield "  weights", "", "", row_facts.comparison_text(r)
     if r.get("value_diff_detectable") is not None:
         yield "  detectable difference", "", "", f"±{r['value_diff_detectable']:{style}}"
     yield from _likelihood(json.loads(r.get("metrics") or "{}"), r.get("base_value"))
@@ -238,8 +237,8 @@ def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield "  exact, same engine", "", ms(engine.base_median_ns), _against(engine)
     if r.get("kernel"):
         base = "torch" if latency.ratio is not None else ""
-        names = escape(engines.kernel_names(r["kernel"]))
-        yield "  kernel", names, base, engines.engine_only(r)
+        names = escape(row_facts.kernel_names(r["kernel"]))
+        yield "  kernel", names, base, row_facts.engine_only(r)
     if latency.aa_noise_pct is not None:
         noise = f"±{latency.aa_noise_pct:.1f} % ({latency.n_pairs} pairs)"
         yield "  this host's noise", "", "", noise
@@ -273,7 +272,7 @@ def _decoding(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield _bytes(r, "KV cache, MiB", "kv_bytes_held", "kv_held_ratio")
         if (ratio := r.get("kv_ratio_16bit")) is not None and r["dtype"] in ("float32", "float64"):
             yield "  against 16-bit numbers", "", "", times(ratio)
-        if engines.kv_agrees(r) is False:
+        if row_facts.kv_agrees(r) is False:
             more, word = f"{mib(r['kv_bytes_resident'])} resident", "[yellow]disagrees[/]"
             yield "  measured", more, mib(r.get("base_kv_bytes_resident")), word
         if r.get("kv_entries") is not None:
@@ -282,7 +281,7 @@ def _decoding(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         reported = r.get("kv_read_reported_pct")
         told = " as told by the method" if reported is None else ""
         yield *read[:-1], read[-1] + told
-        if engines.kv_read_agrees(r) is False:
+        if row_facts.kv_read_agrees(r) is False:
             more = f"{reported:.0f}% of the bytes counted"
             yield "    read as reported", more, "", "[yellow]disagrees[/]"
     if r.get("decode_kl_mean") is not None:

@@ -12,8 +12,7 @@ from bench.request.schema import BASELINE
 from bench.rows import query
 from bench.rows.columns import Row
 from bench.rows.comparison import Comparison
-from bench.rows.engine import engine_only, kernel_names
-from bench.rows.quality_verdicts import faster_as_good, labelled
+from bench.rows.row_facts import engine_only, faster_as_good, kernel_names, labelled
 from bench.status import Status
 from bench.terminal import text_table
 from bench.terminal.text_table import NONE, styled

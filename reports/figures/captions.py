@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 import pandas as pd
 
 from bench.host.host import short_host
-from bench.rows import engine
-from bench.rows.quality_verdicts import UNKNOWN_WEIGHTS
+from bench.rows import row_facts
+from bench.rows.row_facts import UNKNOWN_WEIGHTS
 from bench.units import counted
 from reports.figures import sheet, style
 from reports.figures.cells import FigureRows
@@ -48,7 +48,7 @@ def facts(panel: pd.DataFrame) -> list[str]:
         words.append(counted(round(cell["threads"]), "thread"))
     if pd.notna(cell["batch"]) and cell["batch"] != 1:
         words.append(f"batch {cell['batch']:.0f}")
-    words += engine.input_words(
+    words += row_facts.input_words(
         {n: cell[n] for n in ("filled", "question", "turns") if pd.notna(cell[n])}
     )
     weights = WEIGHTS.get(cell["weights_kind"])

@@ -12,8 +12,8 @@ from typing import Any
 from bench.errors import RequestError
 from bench.host.host import short_host
 from bench.request import plugins
-from bench.rows import engine
-from bench.rows.quality_verdicts import labelled, vanilla_at_chance
+from bench.rows import row_facts
+from bench.rows.row_facts import labelled, vanilla_at_chance
 from bench.rows.store import PREDICTIONS
 from bench.status import Status
 from bench.units import counted, finite
@@ -232,7 +232,7 @@ def _title(group: Sequence[Row], several: Collection[str]) -> str:
         f"{row['device']} {row['dtype']}",
         counted(row["threads"], "thread") if row["device"] == "cpu" and row["threads"] else None,
         f"batch {row['batch']}" if row["batch"] not in (None, 1) else None,
-        *engine.input_words(row),
+        *row_facts.input_words(row),
         row["measure"] if "measure" in several else None,
         f"{processor(row)}, host {short_host(row['host_id'])}" if "host_id" in several else None,
     ]

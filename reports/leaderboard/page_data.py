@@ -15,12 +15,14 @@ from typing import Any
 
 from bench.host.host import has_older_id, short_host
 from bench.rows.comparison import Comparison
-from bench.rows.engine import engine_only, kernel_names, longest_input
-from bench.rows.quality_verdicts import (
+from bench.rows.row_facts import (
     comparison,
     comparison_text,
+    engine_only,
     faster_as_good,
     keeps_quality,
+    kernel_names,
+    longest_input,
     stated_verdict,
     training_text,
 )

@@ -14,7 +14,7 @@ from itertools import combinations, permutations
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
-from bench.rows.predictions import documents
+from bench.rows.store import documents
 from bench.statistics import paired
 from bench.statistics import scores as statistics
 from bench.statistics.paired import SCALE

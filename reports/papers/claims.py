@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from bench.rows.engine import is_lower_bound, longest_input
+from bench.rows.row_facts import is_lower_bound, longest_input
 from reports.intervals import Measured
 from reports.papers import verdicts
 from reports.papers.measured import FUSED, UNFUSED

@@ -13,8 +13,8 @@ from typing import Any
 from bench.request import plugins
 from bench.request.schema import MEASURES
 from bench.rows.comparison import Comparison
-from bench.rows.quality_verdicts import comparison_text
 from bench.rows.query import counting, select
+from bench.rows.row_facts import comparison_text
 from bench.rows.store import Store
 from bench.status import Status
 from reports.intervals import Measured, bounded_mean

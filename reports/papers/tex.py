@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from bench.rows.quality_verdicts import labelled
+from bench.rows.row_facts import labelled
 from bench.units import counted
 from reports.intervals import interval
 from reports.papers.table import PaperTable

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.host.host import short_host
 from bench.request import plugins
-from bench.rows.quality_verdicts import labelled
+from bench.rows.row_facts import labelled
 from bench.status import Status
 from bench.units import counted
 from reports import ratios

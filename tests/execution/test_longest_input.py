@@ -9,7 +9,7 @@ import pytest
 import bench
 from bench.execution import cell_run, stages
 from bench.execution.supervisor import Outcome
-from bench.rows.engine import longest_input
+from bench.rows.row_facts import longest_input
 from bench.status import Status
 
 

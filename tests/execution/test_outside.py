@@ -15,7 +15,7 @@ from safetensors.torch import save
 from bench.execution import outside
 from bench.execution.supervisor import Limits, Outcome
 from bench.rows.comparison import Comparison
-from bench.rows.derived_comparisons import to_vanilla, witnessed
+from bench.rows.derived_columns import to_vanilla, witnessed
 from bench.statistics.paired import Ratio, ratio_of_rounds
 from bench.status import Status, Verdict
 

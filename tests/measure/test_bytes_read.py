@@ -9,7 +9,7 @@ from bench.measure import memory
 from bench.measure.bytes_read import Reads
 from bench.models.decoder import DecoderFamily
 from bench.request import plugins
-from bench.rows import derived_columns
+from bench.rows import row_facts
 from methods.base import KVCache, Method, SequenceInfo
 
 BITS = {"bits": 4, "group": 32, "residual": 32}
@@ -53,7 +53,7 @@ def test_each_methods_cache_reports_what_it_reads(name, more):
     found = memory.columns(family, ids(), SequenceInfo(), NEW, None)
     assert "counted" not in getattr(method, "kernel_used", "")
     assert found["kv_read_reported_pct"] == pytest.approx(100, abs=5)
-    assert derived_columns.mem_agree(found) is True
+    assert row_facts.mem_agree(found) is True
 
 
 @torch.inference_mode()
@@ -110,4 +110,4 @@ def test_a_cache_whose_reads_are_not_seen_is_not_counted():
     family = SimpleNamespace(prefill=lambda *_: step, workload=lambda *_: sizes)
     found = memory.columns(family, ids(1), SequenceInfo(), NEW, None)
     assert found["kv_read_reported_pct"] is None and found["kv_bytes_read_per_token"] == 32
-    assert derived_columns.mem_agree(found) is None
+    assert row_facts.mem_agree(found) is None

@@ -20,7 +20,7 @@ from bench.models.bart import BartFamily
 from bench.models.decoder import DecoderFamily
 from bench.models.t5 import T5Family
 from bench.request.schema import MeasurePlan
-from bench.rows import derived_columns
+from bench.rows import row_facts
 from methods.base import Method, SequenceInfo
 from methods.knorm import KNorm
 from methods.parts.kv_cache import FullCache
@@ -179,10 +179,10 @@ def test_a_cache_that_keeps_more_than_it_says_disagrees():
     held = {"kv_bytes_held": 100 << 20}
     for resident, expected in ((90, True), (105, True), (107, False)):
         columns = agree | held | {"kv_bytes_resident": resident << 20}
-        assert derived_columns.mem_agree(columns) is expected
+        assert row_facts.mem_agree(columns) is expected
         for reported, agrees in ((95.0, expected), (94.9, False), (105.1, False), (None, expected)):
             read = {"kv_read_reported_pct": reported}
-            assert derived_columns.mem_agree(columns | read) is agrees
+            assert row_facts.mem_agree(columns | read) is agrees
 
 
 @pytest.fixture

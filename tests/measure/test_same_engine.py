@@ -13,8 +13,8 @@ from bench.measure.timed_call import Arm
 from bench.measure.two_arms import TwoArms, twin_arm
 from bench.models.bert import BertFamily
 from bench.rows.comparison import Comparison
-from bench.rows.derived_comparisons import to_engine, to_vanilla
-from bench.rows.engine import engine_only
+from bench.rows.derived_columns import to_engine, to_vanilla
+from bench.rows.row_facts import engine_only
 from bench.status import Verdict
 from methods import kernels
 from methods.base import Method, SequenceInfo

@@ -9,7 +9,7 @@ from bench.models.auto import headed
 from bench.models.base import Spec
 from bench.models.heads import RobertaChoice, RobertaSpan
 from bench.request import plugins
-from bench.rows.predictions import Predictions
+from bench.rows.store import Predictions
 from methods.base import SequenceInfo
 from methods.vanilla import Vanilla
 

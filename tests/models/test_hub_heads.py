@@ -16,7 +16,7 @@ from bench.models.bert import BertFamily
 from bench.request import plugins
 from bench.request.cell import Cell
 from bench.request.compose import compose
-from bench.rows.predictions import Predictions
+from bench.rows.store import Predictions
 from bench.status import Status
 from bench.sweep.plan import plan
 from methods.base import SequenceInfo

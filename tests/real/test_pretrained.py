@@ -14,8 +14,7 @@ from bench.engines.base import Start
 from bench.errors import RequestError
 from bench.request import plugins
 from bench.request.weights import find_checkpoint
-from bench.rows.predictions import Predictions
-from bench.rows.store import PREDICTIONS
+from bench.rows.store import PREDICTIONS, Predictions
 
 NEEDLE = ["task=ruler_niah_single_2", "length=1024", "n=2", "measure=quality"]
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bench.rows.engine import engine_only, kernel_names, kernels
+from bench.rows.row_facts import engine_only, kernel_names, kernels
 from bench.status import Verdict
 from reports.wording import own_engine
 from tests import made

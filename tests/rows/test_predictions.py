@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.rows.predictions import Predictions
+from bench.rows.store import Predictions
 
 
 def test_predictions_go_on_where_they_stopped(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 import bench
 from bench.rows import derived_columns
-from bench.rows.predictions import Predictions
+from bench.rows.store import Predictions
 from bench.status import QualityComparison
 from tests import made
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bench.rows.quality_verdicts import (
+from bench.rows.row_facts import (
     faster_as_good,
     keeps_quality,
     labelled,

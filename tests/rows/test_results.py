@@ -8,8 +8,7 @@ import pytest
 from bench.cli.main import main
 from bench.errors import RequestError
 from bench.rows import query
-from bench.rows.predictions import Predictions
-from bench.rows.store import Store
+from bench.rows.store import Predictions, Store
 from tests import made
 
 V1 = Path(__file__).parent / "data" / "rows-v1.parquet"

@@ -8,9 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.rows import columns, query, shards
-from bench.rows.engine import kv_ratio_16bit
-from bench.rows.predictions import Predictions
-from bench.rows.store import Store, check
+from bench.rows.row_facts import kv_ratio_16bit
+from bench.rows.store import Predictions, Store, check
 from tests.rows.conftest import ids, row
 
 V1 = Path(__file__).parent / "data" / "rows-v1.parquet"

@@ -13,8 +13,7 @@ import bench
 from bench.cli.main import dispatch
 from bench.execution import cell_group, runner
 from bench.request import plugins
-from bench.rows.predictions import Predictions
-from bench.rows.store import Store
+from bench.rows.store import Predictions, Store
 from bench.sweep.estimate import Estimates, Work, together_s
 from bench.sweep.plan import PlanState, measured, plan
 from bench.terminal import row_table

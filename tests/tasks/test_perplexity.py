@@ -7,7 +7,7 @@ import zipfile
 import pytest
 
 from bench.errors import RequestError
-from bench.rows.predictions import documents
+from bench.rows.store import documents
 from tasks import metrics
 from tasks.base import Data, DataError, NoEmbeddedRows
 from tasks.check import check

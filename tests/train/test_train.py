@@ -25,7 +25,7 @@ from bench.measure import integrity, outside, training_step, two_arms
 from bench.request import plugins, weights
 from bench.request.schema import MEASURES
 from bench.rows.comparison import Comparison
-from bench.rows.derived_comparisons import to_vanilla
+from bench.rows.derived_columns import to_vanilla
 from bench.status import Status
 from bench.train import trainer
 from bench.train.batches import OutsideHeap

@@ -5,7 +5,7 @@ import pytest
 
 import bench
 from bench.request import plugins
-from bench.rows import engine
+from bench.rows import row_facts
 from bench.rows.store import Store
 from bench.status import Status, Verdict
 from bench.terminal import row_table
@@ -151,7 +151,7 @@ def test_a_cache_that_reports_half_of_what_it_reads_disagrees(tmp_path, share, a
     found = bench.run(cell, tmp_path, progress=lambda *_: None)
     assert found["status"] == Status.OK, found["status_detail"]
     assert found["kv_read_reported_pct"] == pytest.approx(100 * share, abs=0.1)
-    assert engine.kv_read_agrees(found) is agrees
+    assert row_facts.kv_read_agrees(found) is agrees
     assert found["mem_agree"] is agrees
     shown = {label.strip(): rest for label, *rest in row_table._decoding(found)}
     assert ("read as reported" in shown) is not agrees
