@@ -26,7 +26,7 @@ from bench.measure.diagnostics import AttentionTimer
 from bench.models.checkpoints import load_tokenizer
 from bench.request.cell import Cell
 from bench.request.compose import compose
-from bench.terminal.text_table import aligned
+from bench.terminal.output import aligned
 from methods.a_shape import AShape
 from methods.base import Method
 from methods.flexprefill import FlexPrefill

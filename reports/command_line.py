@@ -15,9 +15,9 @@ def progress(text: str) -> Iterator[Callable[[str, int, int], None]]:
     first call of `update(text, done, total)`."""
     from rich.progress import Progress
 
-    from bench.terminal.console import Console
+    from bench.terminal.output import clean_console
 
-    console = Console(stderr=True)
+    console = clean_console(stderr=True)
     hidden, both = not console.is_terminal, sys.stdout.isatty()
     # Output to a file or a pipe is not redirected to the bar's console.
     with Progress(console=console, transient=True, disable=hidden, redirect_stdout=both) as bar:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bench.errors import RequestError
-from bench.terminal import text_table
+from bench.terminal import output
 from bench.terminal.options import (
     PATH,
     command,
@@ -147,7 +147,7 @@ def verify(row_id: str, results: Path, data_dir: Path | None, deadline_s: float,
     comparison_table.show_checks(row, checks, form)
     verdict = overall(checks)
     host = "this host " if verdict == Agreement.CANT_TELL else ""
-    text_table.remark(form, f"row {row['row_id'][:12]}: {host}{verdict}")
+    output.remark(form, f"row {row['row_id'][:12]}: {host}{verdict}")
     return 1 if verdict == Agreement.DISAGREES else 0
 
 
@@ -192,7 +192,7 @@ def submit_check(
     remarks = list(submission.file_checks(folder, max_mib))
     with run_progress.progress(f"checking {folder}") as progress:
         remarks += submission.row_checks(folder, rows, accepted, against, progress)
-    is_text = not text_table.tabular(form)
+    is_text = not output.tabular(form)
 
     def show(remarks: Iterable[Remark]) -> None:
         for level, where, text in remarks if is_text else ():
@@ -207,9 +207,9 @@ def submit_check(
         show(remarks[-1:])
     if not is_text:
         records = (remark._asdict() for remark in remarks)
-        text_table.write(form, ("level", "where", "text"), records)
+        output.write(form, ("level", "where", "text"), records)
     levels = Counter(remark.level for remark in remarks)
     wrong, look = levels[submission.Level.WRONG], levels[submission.Level.LOOK]
     read = counted(len(rows), "row")
-    text_table.remark(form, f"{folder}: {read}, {wrong} wrong, {look} to look at")
+    output.remark(form, f"{folder}: {read}, {wrong} wrong, {look} to look at")
     return 1 if wrong or not rows else 0

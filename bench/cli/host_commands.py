@@ -25,7 +25,7 @@ from packaging.requirements import Requirement
 
 from bench.files import cache_folder
 from bench.host import gpu, host, linux
-from bench.terminal import text_table
+from bench.terminal import output
 from bench.terminal.options import command, format_option, results_option
 from methods.parts import widths
 
@@ -67,11 +67,9 @@ def doctor(results: Path, form: str) -> int:
     from rich.markup import escape
 
     findings = examine(results.expanduser().resolve())
-    lines = (
-        (text_table.styled(f.state), f.about, escape(f.found), escape(f.advice)) for f in findings
-    )
+    lines = ((output.styled(f.state), f.about, escape(f.found), escape(f.advice)) for f in findings)
     records = (finding._asdict() for finding in findings)
-    text_table.show(form, Finding._fields, records, ("", "", "found", "what to do"), lines)
+    output.show(form, Finding._fields, records, ("", "", "found", "what to do"), lines)
     return int(any(finding.state == State.BAD for finding in findings))
 
 
@@ -85,11 +83,11 @@ def this_host(form: str) -> int:
         torch = running.outcome()
     facts = host.fingerprint(len(os.sched_getaffinity(0)), "cpu") | torch.result
     certificate = host.certificate()
-    text_table.show_facts(facts | certificate, form)
+    output.show_facts(facts | certificate, form)
     found = certificate["detectable_pct"]
     smallest = f"a slow-down of {found:.1f} % and more" if found else "no slow-down here"
     pairs = f"{certificate['pairs']} pairs of short calls on one thread"
-    text_table.remark(form, f"\n{pairs} show {smallest}.")
+    output.remark(form, f"\n{pairs} show {smallest}.")
     return 0
 
 

@@ -22,7 +22,7 @@ from bench.models import stored
 from bench.request import plugins
 from bench.request.cell import task_of
 from bench.request.schema import SOURCES
-from bench.terminal import options, text_table
+from bench.terminal import options, output
 from bench.terminal.options import PATH, OneOf, command, format_option, request_words
 from tasks.base import Data, DataError, Task
 from tasks.loading import lm_eval_package
@@ -164,14 +164,14 @@ def show(words: Sequence[str], row: int, full: bool) -> int:
 @format_option(default="table")
 def check(words: Sequence[str], form: str) -> int:
     """Exit code 1 when any check of the contract fails."""
-    is_json = text_table.tabular(form)
+    is_json = output.tabular(form)
     if not words[0].startswith("task="):
         from bench.conformance.__main__ import FamilyCheck, checked, main
 
         if not is_json:
             return main(list(words))
         checks = [each._asdict() for each in checked(words)]
-        text_table.write(form, FamilyCheck._fields, checks)
+        output.write(form, FamilyCheck._fields, checks)
         return int(any(each["failures"] for each in checks))
     given = [word.partition("=")[::2] for word in words]
     accepted = ("task", "data", "data.dir", "data.split")
@@ -201,7 +201,7 @@ def check(words: Sequence[str], form: str) -> int:
         for line in (*report.failures, *not_checked, verdict):
             print(f"task={name}: {line}")
     if is_json:
-        text_table.write(form, list(records[0]), records)
+        output.write(form, list(records[0]), records)
     return int(any(record["failures"] for record in records))
 
 
@@ -303,7 +303,7 @@ def score(
     estimate = scores.mean(each, documents(rows) if rows else None)
     interval = {"standard_error": estimate.stderr, "ci_lo": estimate.lo, "ci_hi": estimate.hi}
     counts = {"n_scored": len(each)} | ({"n_unanswerable": n_unanswerable} if skip else {})
-    text_table.show_facts({**figures, **interval, **counts}, form)
+    output.show_facts({**figures, **interval, **counts}, form)
     return 0
 
 

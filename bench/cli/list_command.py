@@ -18,8 +18,7 @@ from bench.request import answering, plugins
 from bench.request.answering import Reads, models_for
 from bench.request.cell import task_of
 from bench.request.overrides import GROUPS
-from bench.terminal import text_table
-from bench.terminal.method_table import METHOD_COLUMNS, method_facts, method_table
+from bench.terminal import output
 from bench.terminal.options import command, format_option
 from tasks.base import ANSWERS
 
@@ -46,7 +45,7 @@ def ls(chosen: str | None, form: str) -> int:
     if chosen == METRICS:
         names, metrics = ("name", "version", "tasks"), _metrics()
         cells = ([str(record[name]) for name in names] for record in metrics)
-        text_table.show(form, names, metrics, names, cells)
+        output.show(form, names, metrics, names, cells)
         return 0
     if chosen and chosen not in PLURALS and chosen not in GROUPS:
         for group in SHOWN:
@@ -59,7 +58,7 @@ def ls(chosen: str | None, form: str) -> int:
     groups = [PLURALS.get(chosen, chosen)] if chosen else SHOWN
     only = groups[0] if len(groups) == 1 else ""
     table, columns = TABLES.get(only, (None, ()))
-    for_program = text_table.tabular(form)
+    for_program = output.tabular(form)
     # Facts of tasks need their classes, which import numpy: the overview shows none.
     records = [
         _record(group, name, path, with_facts=for_program or only != "")
@@ -67,12 +66,12 @@ def ls(chosen: str | None, form: str) -> int:
         for name, path in plugins.available(group).items()
     ]
     if for_program:
-        text_table.write(form, ("group", "name", "about", *columns, "problem"), records)
+        output.write(form, ("group", "name", "about", *columns, "problem"), records)
         return 0
     usable = [record for record in records if not record["problem"]]
     for group in groups if not table else ():
         lines = [(f"  {r['name']}", r["about"]) for r in usable if r["group"] == group]
-        text = "\n".join(text_table.aligned(lines))
+        text = "\n".join(output.aligned(lines))
         print(text if only else f"{group}:\n{text}")
     if table:
         print(table(usable))
@@ -93,7 +92,7 @@ def _record(group: str, name: str, path: Path, with_facts: bool) -> dict[str, An
         case "task":
             return {**record, **task_facts(name, content)}
         case "method":
-            return {**record, **method_facts(content)}
+            return {**record, **plugins.method_facts(content)}
     return record
 
 
@@ -110,6 +109,13 @@ def _metrics() -> list[dict[str, Any]]:
         for name, tasks in used.items()
         if name in metrics
     ]
+
+
+def method_table(records: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each method."""
+    columns = plugins.METHOD_COLUMNS
+    lines = [(record["name"], *(record[c] or "–" for c in columns)) for record in records]
+    return "\n".join(output.aligned([("method", *columns), *lines]))
 
 
 # The table of tasks.
@@ -177,7 +183,7 @@ def task_table(records: Sequence[Mapping[str, Any]]) -> str:
         if record["answers"]:
             kinds.setdefault(record["answers"], {})[record["benchmark"]] = None
     groups = sorted(found.items(), key=lambda one: (one[0] == ALONE, one[0]))
-    lines = iter(text_table.aligned([HEAD, *chain(*(group for _, group in groups))], RIGHT))
+    lines = iter(output.aligned([HEAD, *chain(*(group for _, group in groups))], RIGHT))
     text = [next(lines)]
     for benchmark, group in groups:
         text += ["", benchmark, *islice(lines, len(group))]
@@ -206,5 +212,5 @@ def _number(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else "–" if value is None else str(value)
 
 
-TABLES = {"method": (method_table, METHOD_COLUMNS), "task": (task_table, TASK_COLUMNS)}
+TABLES = {"method": (method_table, plugins.METHOD_COLUMNS), "task": (task_table, TASK_COLUMNS)}
 """Group → its table for a person, and its columns for a program."""

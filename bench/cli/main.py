@@ -24,7 +24,7 @@ from click.shell_completion import (
 )
 
 from bench.errors import TRACEBACK, RequestError, RunError, described, print_traceback, unknown
-from bench.terminal import streams
+from bench.terminal import output
 from bench.terminal.options import COMPLETE, OneOf, command
 
 COMMANDS = {
@@ -128,7 +128,7 @@ def bench() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Exit codes: 0 done, 1 a run failed, 2 a wrong request, 130 interrupted."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    streams.accept_any_text(clean_errors=words[:1] not in DRAWN_BY_OTHERS)
+    output.accept_any_text(clean_errors=words[:1] not in DRAWN_BY_OTHERS)
     if words[:1] == ["run"] and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminated)
     code = dispatch(words)
@@ -151,8 +151,8 @@ def dispatch(arguments: Sequence[str]) -> int:
     code, message = _outcome(arguments)
     with contextlib.suppress(OSError):
         if message:
-            print(f"bench: {streams.clean(message)}", file=sys.stderr)
-    if not (problem := streams.flush()):
+            print(f"bench: {output.clean(message)}", file=sys.stderr)
+    if not (problem := output.flush()):
         return code
     if not isinstance(problem, BrokenPipeError):
         with contextlib.suppress(OSError):

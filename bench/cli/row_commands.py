@@ -13,7 +13,7 @@ from bench.errors import RequestError
 from bench.rows import DEFAULT
 from bench.rows.columns import COLUMNS, SCHEMA_VERSION
 from bench.status import Status
-from bench.terminal import text_table
+from bench.terminal import output
 from bench.terminal.options import (
     PATH,
     OneOf,
@@ -64,8 +64,8 @@ def results(words: Sequence[str], seeds: bool, details: bool, folder: Path, form
     elif details:
         for row in rows:
             row_table.show(row, folder, details)
-    elif text_table.tabular(form):
-        text_table.write(form, rows_table.COLUMNS, rows)
+    elif output.tabular(form):
+        output.write(form, rows_table.COLUMNS, rows)
     else:
         rows_table.show(rows)
     return 0
@@ -96,15 +96,15 @@ def check(folder: Path, repair: bool, form: str) -> int:
 
     problems = store.check(folder, repair)
     repairs = {"torn": "set aside as *.torn", "leftover": "removed"} if repair else {}
-    if text_table.tabular(form):
+    if output.tabular(form):
         records = [{**p._asdict(), "repaired": p.kind in repairs} for p in problems]
-        text_table.write(form, (*Problem._fields, "repaired"), records)
+        output.write(form, (*Problem._fields, "repaired"), records)
     else:
         for p in problems:
             print(f"{p} ({repairs[p.kind]})" if p.kind in repairs else p)
     left = [p for p in problems if p.kind not in (*repairs, "duplicate")]
     kept = store.Store(folder).rows(["row_id"]).num_rows
-    text_table.remark(
+    output.remark(
         form,
         f"{folder}: {counted(kept, 'row')} can be read, {counted(len(left), 'file')} to look at",
     )
@@ -162,16 +162,16 @@ def rescore(words: Sequence[str], results: Path, also_current: bool, form: str) 
         store.Store(results).append([new])
         news = {"new_value": new["value"], "new_metric_version": version}
         records.append({**row, **news, "new_row_id": new["row_id"]})
-        if not text_table.tabular(form):
+        if not output.tabular(form):
             print(
                 f"{title}: {row['metric']} {row['value']:.2f} → {new['value']:.2f}, metric version "
                 f"{row['metric_version']} → {version}, now row {new['row_id'][:12]}"
             )
-    if text_table.tabular(form):
-        text_table.write(form, RESCORED, records)
+    if output.tabular(form):
+        output.write(form, RESCORED, records)
     added = counted(len(records), "row")
     summary = f"{added} added, {current} already of today's metric, {failed} failed"
-    text_table.remark(form, summary)
+    output.remark(form, summary)
     return 1 if failed else 0
 
 

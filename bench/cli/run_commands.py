@@ -17,7 +17,7 @@ import click
 
 from bench.errors import RequestError, RunError
 from bench.status import Status
-from bench.terminal import text_table
+from bench.terminal import output
 from bench.terminal.options import (
     as_written,
     check_words,
@@ -165,24 +165,24 @@ def plan(words: Sequence[str], form: str) -> int:
         for p in made.cells
     )
     lines = (
-        (text_table.styled(p.state), escape(p.title), span(p.seconds) if p.runs else "",
+        (output.styled(p.state), escape(p.title), span(p.seconds) if p.runs else "",
          memory(p.bytes) if p.runs else "", escape(p.reason.partition("\n")[0][:100]))
         for p in made.cells
     )  # fmt: skip
     heads, left = ("", "cell", "time", "memory", "why"), ("", "cell", "why")
-    text_table.show(form, PLAN_COLUMNS, records, heads, lines, left=left)
-    text_table.remark(form, sweep_summary.heading(made))
+    output.show(form, PLAN_COLUMNS, records, heads, lines, left=left)
+    output.remark(form, sweep_summary.heading(made))
     for line in sweep_summary.sharing(made):
-        text_table.remark(form, line)
+        output.remark(form, line)
     if made.open:
         most = memory(max(p.bytes for p in made.open))
-        text_table.remark(form, f"up to {most} a process")
+        output.remark(form, f"up to {most} a process")
     if made.texts:
         n, label = made.texts
         nats = f"a difference of {planning.DETECTABLE_NATS} nats from vanilla"
-        text_table.remark(form, f"{nats} takes {counted(n, 'text')}, by a row of {label}")
+        output.remark(form, f"{nats} takes {counted(n, 'text')}, by a row of {label}")
     if over := made.of(PlanState.OVER_BUDGET):
-        text_table.remark(form, f"the budget leaves {counted(len(over), 'cell')} unmeasured")
+        output.remark(form, f"the budget leaves {counted(len(over), 'cell')} unmeasured")
     if made.warning:
         print(f"bench: {made.warning}", file=sys.stderr)
     return 2 if made.of(PlanState.REFUSED) else 0
@@ -245,18 +245,17 @@ def _show(record: Record, done: dict[str, Any], form: str) -> int:
          **_cell_state(note, jobs.get(i), planned["plan_key"] in done, alive)}
         for i, (planned, note) in enumerate(zip(content["cells"], notes, strict=True))
     ]  # fmt: skip
-    if not text_table.tabular(form):
+    if not output.tabular(form):
         started = datetime.fromtimestamp(content["started"])
         print(f"{record.id} · launcher {content['launcher']} · since {started:%Y-%m-%d %H:%M}")
         print(content["command"])
     about = ("cell", "job", "node", "about")
     lines = (
-        (text_table.styled(c["state"]), *(escape(str(c[name] or "")) for name in about))
-        for c in cells
+        (output.styled(c["state"]), *(escape(str(c[name] or "")) for name in about)) for c in cells
     )
     names = ("sweep", "cell", "state", "job", "node", "about")
-    text_table.show(form, names, cells, ("", *about), lines)
-    if not text_table.tabular(form):
+    output.show(form, names, cells, ("", *about), lines)
+    if not output.tabular(form):
         counts = Counter(c["state"] for c in cells)
         print(" · ".join(f"{number} {state}" for state, number in counts.items()))
     return sum(bool(note.get("code")) for note in notes)

@@ -278,3 +278,35 @@ def targets(conf: Mapping[str, Any]) -> list[str]:
     if module and code_hash.source_file(str(module).partition(":")[0]) is None:
         raise RequestError(f"method.{MODULE}={module}: no such module is installed")
     return [conf["target"], *parts, *([str(module)] if module else [])]
+
+
+# Facts about methods, from their YAML. No method is imported.
+
+METHOD_COLUMNS = ("kind", "hooks", "families", "trains", "causal", "paper", "year")
+"""Columns of a method in a listing.
+
+kind      one of METHOD_KINDS
+hooks     the replaced parts of a model: attend, mix, encode, a decoder's kv_cache; engine: all
+families  the model families in which it runs, or all
+trains    whether it can be trained; causal: whether it runs in a causal model
+
+A YAML may also name a package that a method `needs`, and give its `prompt_passes`: the time in
+which it reads a prompt, in forward passes of the model.
+"""
+METHOD_KINDS = ("exact", "sparse", "low-rank", "kernel", "pooling", "recurrent", "eviction",
+                "quantised", "oracle", "engine")  # fmt: skip
+
+
+def method_facts(content: Mapping[str, Any]) -> dict[str, str]:
+    """METHOD_COLUMNS of a method, from its YAML; empty if the YAML has none."""
+    given = content.get("facts")
+    known = given if isinstance(given, dict) else {}
+    return {name: _fact_text(known.get(name)) for name in METHOD_COLUMNS}
+
+
+def _fact_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return "" if value is None else str(value)

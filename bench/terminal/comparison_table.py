@@ -21,9 +21,8 @@ from bench.request import plugins
 from bench.rows.columns import Row
 from bench.rows.row_facts import UNKNOWN_WEIGHTS
 from bench.status import Status
-from bench.terminal import text_table
-from bench.terminal.console import Console
-from bench.terminal.text_table import styled
+from bench.terminal import output
+from bench.terminal.output import clean_console, styled
 from bench.units import counted, mib, score_digits, times, within
 
 COLUMNS = ("cell", "row_a", "row_b", "figure", "a", "b", "change", "lo", "hi", "unit",
@@ -49,13 +48,13 @@ SHARED = ("method", "model", "device", "dtype", "cpu_model", "gpu_name")
 def show_cells(title: str, cells: Sequence[CellComparison], form: str) -> None:
     """A line for each figure of a cell under its name; below quality, the weights with which both
     sides were scored; at the end, why a figure has no verdict."""
-    if text_table.tabular(form):
+    if output.tabular(form):
         records = [
             {"cell": cell.label, "row_a": cell.pair.a["row_id"], "row_b": cell.pair.b["row_id"],
              "p_holm": each.p, **each._asdict()}
             for cell in cells for each in cell.differences
         ]  # fmt: skip
-        text_table.write(form, COLUMNS, records)
+        output.write(form, COLUMNS, records)
         return
     lines: list[list[str]] = []
     notes: dict[str, list[str]] = {}
@@ -69,10 +68,10 @@ def show_cells(title: str, cells: Sequence[CellComparison], form: str) -> None:
             if each.note:
                 notes.setdefault(f"{each.figure}: {each.note}", []).append(cell.label)
     names = ("", "A", "B", "change (95 %)", "verdict")
-    text_table.draw(escape(title), names, lines, ("", "verdict"))
+    output.draw(escape(title), names, lines, ("", "verdict"))
     for text, labels in notes.items():
         line = f"{labels[0] if len(labels) == 1 else counted(len(labels), 'cell')}, {text}"
-        Console(highlight=False).print(line, markup=False, style="dim", soft_wrap=True)
+        clean_console(highlight=False).print(line, markup=False, style="dim", soft_wrap=True)
 
 
 def figures(difference: Difference) -> tuple[str, str, str, str]:
@@ -104,7 +103,7 @@ def show_explanation(a: Row, b: Row, key: Sequence[Any], others: Sequence[Any], 
     title = "the same cell" if same else f"different cells: {len(key)} parts of the key differ"
     heads = ("", "name", escape(a["row_id"][:12]), escape(b["row_id"][:12]))
     texts = ((part, escape(name), _short(one), _short(other)) for part, name, one, other in lines)
-    text_table.show(form, names, records, heads, texts, title)
+    output.show(form, names, records, heads, texts, title)
 
 
 def _short(value: Any) -> str:
@@ -121,7 +120,7 @@ def show_checks(row: Row, checks: Sequence[FigureCheck], form: str = "table") ->
     records = (check._asdict() for check in checks)
     lines = ([*map(escape, check)] for check in checks)
     left = ("figure", "verdict", "")
-    text_table.show(form, FigureCheck._fields, records, names, lines, escape(title), left)
+    output.show(form, FigureCheck._fields, records, names, lines, escape(title), left)
 
 
 def github_comment(

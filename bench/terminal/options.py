@@ -11,7 +11,7 @@ import click
 
 from bench.errors import RequestError, unknown
 from bench.rows import DEFAULT
-from bench.terminal.text_table import FORMATS
+from bench.terminal.output import FORMATS
 
 
 class GivenPath(click.Path):
@@ -105,7 +105,7 @@ def results_option(name: str = "results") -> Callable[[Any], Any]:
 
 
 def format_option(*more: str, default: str = "auto") -> Callable[[Any], Any]:
-    """--format and --json, as the parameter `form`: see `text_table.tabular`; `more` are formats
+    """--format and --json, as the parameter `form`: see `output.tabular`; `more` are formats
     only of this command."""
     about = f"auto: a table at a terminal, tab-separated values elsewhere ({default})."
     names = OneOf([*FORMATS, *more])

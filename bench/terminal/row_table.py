@@ -22,9 +22,7 @@ from bench.rows.comparison import Comparison
 from bench.rows.row_facts import longest_input
 from bench.statistics.paired import ASSUMED_SD_PCT
 from bench.status import QualityComparison, QualityVerdict, Status, Verdict
-from bench.terminal.console import Console
-from bench.terminal.rows_table import ratio_text
-from bench.terminal.text_table import styled
+from bench.terminal.output import clean_console, styled
 from bench.units import counted, mib, ms, score_digits, span, times, within
 from tasks.base import ANSWERS, CHAT
 
@@ -52,7 +50,7 @@ WARNED = re.compile(r".*\[yellow\](?!undecided)")
 def show(row: Mapping[str, Any], results: Path, details: bool = False) -> None:
     """The table of one row, its verdict and at most MOST_NOTES lines of notes; with `details` each
     figure and each note."""
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
+    console = clean_console(highlight=False, width=None if sys.stdout.isatty() else 100)
     r = dict(row)
     method = str(plugins.method_label(r["method"], r["method_params"]))
     model = row_facts.labelled(r["model"], r)
@@ -396,3 +394,9 @@ def _against(one: Comparison) -> str:
 
 MAIN = (_quality, _latency, _decoding, _memory, _training)
 PARTS = (_quality, _latency, _decoding, _memory, _fidelity, _training, _rest)
+
+
+def ratio_text(one: Comparison) -> str:
+    """A ratio with its interval and verdict."""
+    interval = within(one.ratio, one.ratio_ci_lo, one.ratio_ci_hi, ".3f")
+    return f"×{interval} {styled(one.verdict)}"

@@ -14,8 +14,9 @@ from bench.rows.columns import Row
 from bench.rows.comparison import Comparison
 from bench.rows.row_facts import engine_only, faster_as_good, kernel_names, labelled
 from bench.status import Status
-from bench.terminal import text_table
-from bench.terminal.text_table import NONE, styled
+from bench.terminal import output
+from bench.terminal.output import NONE, styled
+from bench.terminal.row_table import ratio_text
 from bench.units import mib, ms, score_digits, times, within
 
 COLUMNS = (
@@ -51,7 +52,7 @@ def show(rows: Sequence[Row]) -> None:
     left = ("row", "UTC", "method", "task", "model", "device", "status", "same engine", "kernel")
     titled = {"kernel": "kernel {}", "tokens": "{} tokens"}
     title = " · ".join(titled.get(name, "{}").format(lines[0][name]) for name in shared)
-    text_table.draw(title, names, ([line[name] for name in names] for line in lines), left)
+    output.draw(title, names, ([line[name] for name in names] for line in lines), left)
 
 
 def show_seeds(records: Sequence[Mapping[str, Any]], form: str) -> None:
@@ -72,9 +73,7 @@ def show_seeds(records: Sequence[Mapping[str, Any]], form: str) -> None:
         for record in records
     )
     left = ("method", "task", "weights", "seeds")
-    text_table.show(
-        form, query.OVER_SEEDS, records, names, lines, title="scores over seeds", left=left
-    )
+    output.show(form, query.OVER_SEEDS, records, names, lines, title="scores over seeds", left=left)
 
 
 def _line(row: Row) -> dict[str, str]:
@@ -115,12 +114,6 @@ def _tpot(token: Comparison) -> str:
     if token.ratio is None:
         return "–" if token.median_ns is None else f"{ms(token.median_ns, '.2f')} ms"
     return ratio_text(token)
-
-
-def ratio_text(one: Comparison) -> str:
-    """A ratio with its interval and verdict."""
-    interval = within(one.ratio, one.ratio_ci_lo, one.ratio_ci_hi, ".3f")
-    return f"×{interval} {styled(one.verdict)}"
 
 
 def _kv(size: int | None, ratio: float | None) -> str:

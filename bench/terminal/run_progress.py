@@ -20,8 +20,7 @@ from rich.table import Table
 from bench.execution import cell_group, supervisor
 from bench.sweep.estimate import StageEstimate
 from bench.sweep.log import Note, has_ended, stage_of
-from bench.terminal.console import Console
-from bench.terminal.text_table import styled
+from bench.terminal.output import clean_console, styled
 from bench.units import counted, span
 
 NOTE_SECONDS = 15.0
@@ -103,7 +102,7 @@ def progress(title: str, stages: Sequence[StageEstimate] = ()) -> Iterator[super
 
 def _live() -> Live | None:
     """A part of the screen that is redrawn; None if there is no terminal that can do this."""
-    console = Console(stderr=True)
+    console = clean_console(stderr=True)
     if not console.is_terminal or console.is_dumb_terminal:
         return None
     return Live(console=console, auto_refresh=False, transient=True)

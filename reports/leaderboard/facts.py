@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from bench.errors import RequestError
 from bench.host.host import short_host
 from bench.request import plugins
-from bench.terminal import method_table
 from bench.units import counted
 from reports.rows import Row, created, grouped, json_object
 from reports.wording import vectors
@@ -80,7 +79,7 @@ def papers(methods: Iterable[str]) -> dict[str, dict[str, str]]:
     found = {}
     for method in sorted(methods):
         try:
-            facts = method_table.method_facts(plugins.conf("method", method))
+            facts = plugins.method_facts(plugins.conf("method", method))
         except RequestError:
             continue
         if not ARXIV.fullmatch(facts["paper"]):

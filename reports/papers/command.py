@@ -15,7 +15,7 @@ from bench.files import check_own, write_own
 from bench.rows.store import Store
 from bench.statistics.paired import SCALE
 from bench.status import Status
-from bench.terminal import text_table
+from bench.terminal import output
 from bench.terminal.options import PATH, command, request_words, warn_set_aside
 from reports import ruler
 from reports.command_line import formats, progress
@@ -105,7 +105,7 @@ def report(
             | t.counts()
             for t in tables
         ]
-        text_table.write("json", list(records[0]), records)
+        output.write("json", list(records[0]), records)
     elif out:
         _write(tables, forms, out)
     elif forms == ["csv"]:
@@ -183,7 +183,7 @@ def _print_list(tables: Sequence[PaperTable], folders: Sequence[Path]) -> None:
     print(f"{BENCHMARK:<24} {ruler.TITLE}\n{'':<24} {ruler.summary(found)}")
     grid = papers_grid(tables)
     print()
-    text_table.draw("", grid.head, grid.lines, left=["paper"])
+    output.draw("", grid.head, grid.lines, left=["paper"])
     print("\nbench report TABLE prints one, bench report --out DIR writes them all")
 
 

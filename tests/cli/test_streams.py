@@ -71,8 +71,8 @@ def test_stored_text_can_not_control_the_terminal(hostile, tmp_path, words):
 def test_a_row_that_a_run_shows_is_clean_and_styled(hostile):
     shows = (
         "import sys; from pathlib import Path; from bench.rows.store import Store\n"
-        "from bench.terminal import row_table, streams\n"
-        "streams.accept_any_text()\n"
+        "from bench.terminal import output, row_table\n"
+        "output.accept_any_text()\n"
         "row_table.show(Store(sys.argv[1]).rows().to_pylist()[0], Path(sys.argv[1]))"
     )
     done = subprocess.run(

@@ -5,9 +5,9 @@ from importlib.machinery import PathFinder
 
 import pytest
 
+from bench.cli import list_command
 from bench.conformance import families
 from bench.request import plugins
-from bench.terminal import method_table
 from methods.base import Method, refusal
 
 METHODS = sorted(path.stem for path in (plugins.CONF / "method").glob("*.yaml"))
@@ -40,13 +40,13 @@ def test_what_a_method_says_of_itself_is_so(name, workloads):
     }
     # What has a kernel to choose answers `attend` as well, with exact attention.
     assert set(facts["hooks"]) <= own
-    assert facts["kind"] in method_table.KINDS
+    assert facts["kind"] in plugins.METHOD_KINDS
 
 
 def listing(confs):
     """The lines that list methods of these configurations."""
-    records = [{"name": name, **method_table.method_facts(conf)} for name, conf in confs.items()]
-    return method_table.method_table(records).splitlines()
+    records = [{"name": name, **plugins.method_facts(conf)} for name, conf in confs.items()]
+    return list_command.method_table(records).splitlines()
 
 
 def test_a_listing_has_every_method_and_fits():
@@ -63,4 +63,4 @@ def test_a_listing_shows_which_methods_are_oracles():
 
 def test_a_method_without_facts_is_listed():
     [_, line] = listing({"bare": {}})
-    assert line.split() == ["bare", *["–"] * len(method_table.METHOD_COLUMNS)]
+    assert line.split() == ["bare", *["–"] * len(plugins.METHOD_COLUMNS)]

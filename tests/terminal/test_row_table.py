@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.terminal import row_table, rows_table, text_table
+from bench.terminal import output, row_table, rows_table
 from tests import made
 
 SCORES = {
@@ -106,7 +106,7 @@ def test_a_list_of_rows_has_a_loss_with_three_digits(capsys):
 
 
 def test_a_list_of_rows_has_both_ratios_and_the_kernel(capsys, monkeypatch):
-    monkeypatch.setattr(text_table, "PIPE_WIDTH", 200)
+    monkeypatch.setattr(output, "PIPE_WIDTH", 200)
     old, new = made.full(**made.timing(0.5)), made.full(**made.timing(0.5), **OWN)
     rows_table.show([old, new])
     head, first, second = capsys.readouterr().out.splitlines()[-3:]

@@ -11,7 +11,7 @@ from rich.console import Console
 import bench
 from bench.execution import cell_group
 from bench.sweep.estimate import StageEstimate, stages_s
-from bench.terminal import rows_table, run_progress, sweep_summary, text_table
+from bench.terminal import output, rows_table, run_progress, sweep_summary
 from bench.terminal.run_progress import StageClock, SweepProgress
 from tests import made
 
@@ -76,13 +76,13 @@ def test_where_nothing_can_be_redrawn_there_are_lines(capsys, monkeypatch, envir
 def test_a_table_that_is_piped_is_not_cut(capsys, monkeypatch):
     for name, value in {"TERM": "dumb", "FORCE_COLOR": "1", "COLUMNS": "80"}.items():
         monkeypatch.setenv(name, value)
-    text_table.draw("", ("name", "about"), [["one", "word " * 40]], ("name", "about"))
+    output.draw("", ("name", "about"), [["one", "word " * 40]], ("name", "about"))
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_a_table_of_rows_fits_the_terminal(monkeypatch, capsys, width):
-    monkeypatch.setattr(text_table, "PIPE_WIDTH", width)
+    monkeypatch.setattr(output, "PIPE_WIDTH", width)
     timed = {"lat_ratio": 0.308, "lat_base_median_ns": 251_900_000, "lat_verdict": "faster"}
     vanilla = made.full(method="vanilla", lat_median_ns=251_900_000)
     rows_table.show([vanilla, made.full(**timed, task="gov_report")])

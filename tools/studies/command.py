@@ -17,7 +17,7 @@ import click
 
 from bench.errors import RunError
 from bench.status import Status
-from bench.terminal import text_table
+from bench.terminal import output
 from bench.terminal.options import (
     ONE_OR_MORE,
     PATH,
@@ -86,8 +86,8 @@ def recall(data: Path | None, results: Path, form: str, **request: Any) -> int:
         for row in rows
     )  # fmt: skip
     heads, left = ("search", "parameters", "ms", "recall", ""), ("search", "parameters", "")
-    text_table.show(form, STUDIED, rows, heads, lines, left=left)
-    text_table.remark(form, f"{path}; bench plot iceformer_3 draws it")
+    output.show(form, STUDIED, rows, heads, lines, left=left)
+    output.remark(form, f"{path}; bench plot iceformer_3 draws it")
     return 0
 
 
