@@ -22,7 +22,7 @@ import torch
 from bench.engines.base import Start
 from bench.engines.openvino import OpenVINO
 from bench.execution import arms
-from bench.measure.diagnostics import AttentionTimer
+from bench.measure.latency import AttentionTimer
 from bench.models.checkpoints import load_tokenizer
 from bench.request.cell import Cell
 from bench.request.compose import compose

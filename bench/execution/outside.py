@@ -1,5 +1,5 @@
 """Times calls of the method and of vanilla by the supervisor's clock, each in a separate process;
-vanilla's never imports the method (bench.measure.outside). Imports no torch.
+vanilla's never imports the method (bench.measure.two_arms). Imports no torch.
 
 The two take turns, so that other processes that start or end disturb both, and each is stopped
 while the other answers: idle threads of OpenMP spin for milliseconds.

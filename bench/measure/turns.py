@@ -19,8 +19,8 @@ import torch
 
 from bench.errors import RunError
 from bench.execution import arms, worker
-from bench.measure import diagnostics
-from bench.measure.forced_answer import DecodingArm, ForcedAnswers, copied
+from bench.measure import latency
+from bench.measure.decoding import DecodingArm, ForcedAnswers, copied
 from bench.measure.memory import COUNTED_STEPS, CacheCount
 from bench.measure.paired_timing import PairSamples, timing_loop
 from bench.measure.perturbed_inputs import PerturbedInputs
@@ -132,7 +132,7 @@ def attention_times(timed: Mapping[int, Arm]) -> dict[int, columns.Row]:
     found: dict[int, columns.Row] = {}
     for number, arm in timed.items():
         arm.family.method = arm.method
-        found[number] = diagnostics.stage_times(arm.family, arm.inputs.current(0), 0.0)
+        found[number] = latency.stage_times(arm.family, arm.inputs.current(0), 0.0)
     return found
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from bench.measure import integrity, outside
+from bench.measure import integrity, two_arms
 
 
 @pytest.fixture(autouse=True)
@@ -14,4 +14,4 @@ def alone(monkeypatch):
     """Tests that run side by side have threads and processes, and no supervisor."""
     monkeypatch.setattr(integrity, "check_python_threads", lambda: None)
     monkeypatch.setattr(integrity, "check_processes", lambda: None)
-    monkeypatch.setattr(outside, "time_here", lambda *given: None)
+    monkeypatch.setattr(two_arms, "time_outside", lambda *given: None)

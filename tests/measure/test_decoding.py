@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bench.measure import decoding, memory
-from bench.measure.forced_answer import DecodingArm, ForcedAnswers, copied, forced, greedy
+from bench.measure.decoding import DecodingArm, ForcedAnswers, copied, forced, greedy
 from bench.measure.integrity import IntegrityError
 from bench.measure.paired_timing import PairShare, sample_pairs
 from bench.measure.perturbed_inputs import PerturbedInputs

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.measure import diagnostics, integrity, memory, paired_timing
+from bench.measure import integrity, latency, memory, paired_timing
 from bench.measure.integrity import IntegrityError
 from bench.measure.paired_timing import PairSamples, PairShare
 from bench.measure.perturbed_inputs import PerturbedInputs
@@ -33,7 +33,7 @@ def test_the_precision_inside_is_named(method, dtype):
     family = BertFamily.tiny(method)
     ids = torch.randint(5, 60, (1, 128), generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
-        found = diagnostics.estimate(family, (ids, SequenceInfo()), "float32")
+        found = latency.estimate(family, (ids, SequenceInfo()), "float32")
     assert found["dtype_effective"] == dtype, found
 
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from bench.measure import diagnostics, memory
-from bench.measure.diagnostics import fidelity, stage_times
+from bench.measure import latency, memory
+from bench.measure.latency import fidelity, stage_times
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.models.bert import BertFamily
 from bench.request import plugins
@@ -46,9 +46,9 @@ def test_fidelity_includes_the_recall_of_the_chosen_keys():
         assert "fid_recall" not in fidelity(family, Vanilla(), (ids, SequenceInfo()))
 
 
-@pytest.mark.parametrize(("budget_s", "walks"), [(0.0, 1), (3600.0, diagnostics.WALKS)])
+@pytest.mark.parametrize(("budget_s", "walks"), [(0.0, 1), (3600.0, latency.WALKS)])
 def test_a_long_cell_has_time_for_several_walks(monkeypatch, budget_s, walks):
-    monkeypatch.setattr(diagnostics, "ENOUGH_WALKS_NS", 1)
+    monkeypatch.setattr(latency, "ENOUGH_WALKS_NS", 1)
     with torch.inference_mode():
         inputs = torch.randint(5, 60, (1, 40)), SequenceInfo()
         row = stage_times(BertFamily.tiny(Vanilla()), inputs, budget_s)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bench.measure.forced_answer import copied
+from bench.measure.decoding import copied
 from bench.measure.memory import held_bytes
 from methods.adakv import AdaKV
 from methods.base import SequenceInfo

@@ -141,7 +141,7 @@ def test_positions_past_the_table_are_named_in_the_row(tmp_path):
 
 
 def test_an_untrained_head_has_no_first_choice(tmp_path):
-    from bench.measure.diagnostics import fidelity
+    from bench.measure.latency import fidelity
 
     checkpoint(tmp_path, transformers.BertModel)
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]))

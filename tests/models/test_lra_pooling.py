@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bench.measure import integrity
-from bench.measure.diagnostics import fidelity
+from bench.measure.latency import fidelity
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.models.lra import LRAConfig, LRAFamily, LRAModel
 from methods.base import SequenceInfo

@@ -21,7 +21,7 @@ from accelerate.state import AcceleratorState
 import bench
 from bench.errors import RequestError
 from bench.execution import arms, cell_run, stages
-from bench.measure import integrity, outside, training_step, two_arms
+from bench.measure import integrity, training_step, two_arms
 from bench.request import plugins, weights
 from bench.request.schema import MEASURES
 from bench.rows.comparison import Comparison
@@ -289,7 +289,7 @@ def steps(monkeypatch):
     # A test runner has more threads, and no supervisor.
     monkeypatch.setattr(integrity, "check_python_threads", lambda: None)
     monkeypatch.setattr(integrity, "check_processes", lambda: None)
-    monkeypatch.setattr(outside, "time_here", lambda *given: None)
+    monkeypatch.setattr(two_arms, "time_outside", lambda *given: None)
 
     def measured(*words: str, **more: Any) -> dict:
         cell = bench.compose(*TINY, "measure=training", "batch=2", *words)
