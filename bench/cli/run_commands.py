@@ -46,7 +46,7 @@ def run(words: Sequence[str], multirun: bool, details: bool) -> int:
     if multirun or any(word.startswith("launcher=") for word in words):
         return _run_sweep(overrides)
     from bench.execution import runner
-    from bench.host.job import RUN_ID
+    from bench.host.host import RUN_ID
     from bench.request import parameters, weights
     from bench.request.cell import Cell
     from bench.request.compose import compose

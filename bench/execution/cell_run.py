@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from bench.execution import spawn
 from bench.execution.spawn import ForkServer
 from bench.execution.supervisor import Handlers, Limits, Outcome, Progress, Running, started
-from bench.host import host, job, linux
+from bench.host import host, linux
 from bench.request.cell import Cell
 from bench.rows.shards import remove_leftovers
 
@@ -172,7 +172,7 @@ def child_memory_bytes(server: ForkServer | None = None) -> int:
     before any other process on the machine."""
     shared = linux.status_bytes("VmRSS", server.child.pid) if server else 0
     free = host.available_memory()
-    if (left := job.memory_left()) is not None:
+    if (left := host.job_memory_left()) is not None:
         # Slurm kills the whole job at its limit.
         free = min(free, max(2 * SPARE_BYTES, left))
     limit = max(0, free + shared - SPARE_BYTES)
@@ -229,7 +229,7 @@ def _locked(path: Path, report: Callable[[str], object]) -> int:
 
 
 def _write_owner(lock: int) -> None:
-    of_job = f" (job {job.job_id()})" if job.job_id() else ""
+    of_job = f" (job {host.job_id()})" if host.job_id() else ""
     owner = f"process {os.getpid()} on {socket.gethostname()}{of_job}"
     since = datetime.now(UTC).isoformat(timespec="seconds")
     os.ftruncate(lock, 0)

@@ -19,7 +19,7 @@ from bench.execution import cell_group, cell_run, spawn, stages
 from bench.execution.cell_group import Columns
 from bench.execution.cell_run import CellRun
 from bench.execution.supervisor import Outcome, Progress
-from bench.host import gpu, host, job, linux
+from bench.host import gpu, host, linux
 from bench.models import auto
 from bench.request import code_hash, compose, plugins, weights
 from bench.request.cell import Cell
@@ -60,7 +60,7 @@ def run(
     deadline_s: float = 3600.0,
     progress: Progress | None = None,
     experiment: str | None = None,
-    origin: job.Origin | None = None,
+    origin: host.Origin | None = None,
     share_prefill: bool = True,
     timed: Columns | None = None,
 ) -> ReturnedRow:
@@ -91,7 +91,7 @@ def run(
         if finished:
             return finished
         run = CellRun(cell, results, deadline_s, progress, share_prefill=share_prefill, timed=timed)
-        return _run(run, attempts, experiment, origin or job.Origin())
+        return _run(run, attempts, experiment, origin or host.Origin())
 
 
 def _stored(results: Path, cell: Cell, force: bool) -> tuple[ReturnedRow | None, int]:
@@ -103,7 +103,7 @@ def _stored(results: Path, cell: Cell, force: bool) -> tuple[ReturnedRow | None,
     return cast(ReturnedRow, row | {"reused": True}), attempts
 
 
-def _run(run: CellRun, attempts: int, experiment: str | None, origin: job.Origin) -> ReturnedRow:
+def _run(run: CellRun, attempts: int, experiment: str | None, origin: host.Origin) -> ReturnedRow:
     """Measure the cell after this number of earlier attempts, and store its row."""
     began = time.monotonic_ns()
     since = spawn.counters()
@@ -198,7 +198,7 @@ def unmeasured_row(cell: Cell, status: str, detail: str, **columns: Any) -> Row:
     return identity(cell) | cast(Row, columns)
 
 
-def identity(cell: Cell, deadline_s: float | None = None, origin: job.Origin | None = None) -> Row:
+def identity(cell: Cell, deadline_s: float | None = None, origin: host.Origin | None = None) -> Row:
     """The columns that are known before anything is measured."""
     columns: Row = {
         "schema_version": SCHEMA_VERSION,
@@ -220,7 +220,7 @@ def identity(cell: Cell, deadline_s: float | None = None, origin: job.Origin | N
         | _checkpoint_limits(cell)
         | cast(Row, cell.columns)
         | _weights(cell)
-        | cast(Row, (origin or job.Origin()).columns())
+        | cast(Row, (origin or host.Origin()).columns())
     )
 
 
@@ -263,7 +263,7 @@ def _weights(cell: Cell) -> Row:
 
 def _ended(outcome: Outcome) -> Columns:
     """The columns of an outcome that isn't OK. Raises JobPreempted."""
-    job.check_preempted(outcome.exit_signal)
+    host.check_preempted(outcome.exit_signal)
     if outcome.status == Status.OK:
         return {}
     return {

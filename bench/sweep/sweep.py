@@ -21,7 +21,7 @@ from typing import Any
 from bench.errors import RequestError
 from bench.execution import cell_group, runner
 from bench.host import host
-from bench.host.job import JobPreempted, Origin
+from bench.host.host import JobPreempted, Origin
 from bench.request.cell import Cell
 from bench.request.schema import MEASURES
 from bench.rows.row_facts import engine_only, longest_input

@@ -7,7 +7,7 @@ import pytest
 import bench
 from bench.cli import main
 from bench.execution import runner
-from bench.host import job
+from bench.host import host
 from bench.rows.store import Store
 
 WORDS = ["length=512", "n=2", "threads=1"]
@@ -135,6 +135,6 @@ def test_another_architecture_is_a_wrong_request(tiny_t5, bench_run, tmp_path):
 def test_times_taken_beside_other_work_are_noisy(tiny_t5, tmp_path, monkeypatch):
     monkeypatch.setattr(runner.stages, "planned", lambda cell: ())
     cell = bench.compose(f"model={tiny_t5}", *WORDS)
-    row = runner.run(cell, tmp_path, origin=job.Origin(workers="n_jobs=2"))
+    row = runner.run(cell, tmp_path, origin=host.Origin(workers="n_jobs=2"))
     assert row["ran_beside"] == "n_jobs=2"
     assert row["noisy"] and "next to n_jobs=2" in row["noise_reason"]

@@ -16,7 +16,7 @@ import pytest
 from bench.cli.main import dispatch
 from bench.errors import RequestError
 from bench.execution import cell_run, runner
-from bench.host import job as place
+from bench.host import host as place
 from bench.request.cell import Cell
 from bench.rows.store import Store
 from bench.sweep import launchers, slurm
@@ -317,7 +317,7 @@ def test_a_job_knows_its_place_and_its_company(tmp_path, monkeypatch):
         "run_id": "7", "launcher": "slurm", "slurm_job_id": "5_2", "node": "n1", "attempt": 2
     }  # fmt: skip
     assert place.Origin(workers="n_jobs=2").neighbours() == {"job 8", "n_jobs=2"}
-    left, limit = place.memory_left(), place.memory_limit()
+    left, limit = place.job_memory_left(), place.job_memory_limit()
     assert left is not None and left < limit == 2 << 30
     with pytest.raises(place.JobPreempted):
         place.check_preempted(signal.SIGTERM)
