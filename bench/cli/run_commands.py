@@ -7,8 +7,7 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,9 +30,12 @@ if TYPE_CHECKING:
     from bench.execution.supervisor import Progress
     from bench.request.cell import Cell
     from bench.sweep.log import CellOutcome, Record
+    from bench.sweep.plan import Plan
 
 WORTH_SAYING_S = 10.0
 """If the work before the first stage takes longer, it is announced."""
+MAX_ROWS = 60
+"""Rows that are listed at the end of a sweep; bench results lists more."""
 PLAN_COLUMNS = ("state", "overrides", "seconds", "memory_bytes", "reason", "row_id", "group")
 
 
@@ -50,9 +52,9 @@ def run(words: Sequence[str], multirun: bool, details: bool) -> int:
     from bench.request import parameters, weights
     from bench.request.cell import Cell
     from bench.request.compose import compose
-    from bench.sweep import log, plan, sweep
+    from bench.sweep import log, plan
     from bench.sweep.estimate import stages_s
-    from bench.terminal import row_table, run_progress, sweep_summary
+    from bench.terminal import row_table, run_progress
     from bench.units import span
 
     request = compose(overrides)
@@ -67,7 +69,7 @@ def run(words: Sequence[str], multirun: bool, details: bool) -> int:
     told = [override for override in overrides if not override.startswith("events=")]
     called = shlex.join(["bench", "run", *told])
     began = time.monotonic()
-    with sweep.one_cell(stream, told, command=called, launcher="local", results=str(results)):
+    with stream.one_cell(told, command=called, launcher="local", results=str(results)):
         cell = Cell.of(request)
         with run_progress.progress(cell.title, stages_s(cell)) as progress:
 
@@ -75,15 +77,15 @@ def run(words: Sequence[str], multirun: bool, details: bool) -> int:
                 stream.stage(0, stage, done, total)
                 progress(stage, done, total, note)
 
-            how = {name: request[name] for name in sweep.REQUESTED}
+            how = {name: request[name] for name in runner.REQUESTED}
             row = runner.run(cell, results, progress=report, **how)
-        outcome = replace(sweep.outcome_of(row), seconds=time.monotonic() - began)
+        outcome = log.CellOutcome.of(row, seconds=time.monotonic() - began)
         stream.end(0, outcome)
         stream.exit_code = outcome.code
     if row["reused"]:
         print(f"done on {row['created_utc']}; FORCE=1 (force=true) runs it again")
     row_table.show(row, results, details)
-    if line := sweep_summary.after_row(row, overrides):
+    if line := after_row(row, overrides):
         print(line)
     return outcome.code
 
@@ -95,7 +97,6 @@ def _run_sweep(overrides: Sequence[str]) -> int:
     from bench.sweep import launchers, log, slurm, sweep
     from bench.sweep import plan as planning
     from bench.sweep.plan import PlanState
-    from bench.terminal import sweep_summary
     from bench.terminal.run_progress import SweepProgress
 
     plan = planning.plan(overrides)
@@ -104,7 +105,7 @@ def _run_sweep(overrides: Sequence[str]) -> int:
     command = shlex.join(["bench", "run", "-m", *overrides])
     stream = log.EventStream(plan.events, log.new_id())
     stream.check_writable()
-    print(sweep_summary.heading(plan))
+    print(planning.heading(plan))
     if plan.warning:
         print(f"bench: {plan.warning}", file=sys.stderr)
     outcomes: list[CellOutcome] = []
@@ -129,10 +130,62 @@ def _run_sweep(overrides: Sequence[str]) -> int:
             sweep.store_rows(plan, unmeasured, here=plan.engine != launchers.SLURM)
         except (RequestError, StoreError) as error:
             print(f"bench: no rows for what the budget left out: {error}", file=sys.stderr)
-    sweep_summary.show(plan, outcomes)
-    if line := sweep_summary.after_sweep(plan, outcomes, overrides):
+    ids = [outcome.row_id for outcome in outcomes if outcome.row_id]
+    if 0 < len(ids) <= MAX_ROWS and sys.stdout.isatty():
+        from bench.rows.store import LIGHT, Store
+        from bench.terminal import rows_table
+
+        rows = Store(plan.results).rows(LIGHT, {"row_id": ids}).to_pylist()
+        print()
+        rows_table.show(sorted(rows, key=lambda row: ids.index(row["row_id"])))
+    print(f"\n{sweep.summary(plan, outcomes)}")
+    if line := after_sweep(plan, outcomes, overrides):
         print(line)
     return stream.exit_code
+
+
+# The next commands that a user may need.
+
+
+def after_row(row: Mapping[str, Any], overrides: Sequence[str]) -> str:
+    """After one cell: a sweep of the same request, its comparison, the page; empty if the cell
+    failed, since its error must be solved first."""
+    from bench.request.schema import BASELINE
+
+    if row["status"] != Status.OK:
+        return ""
+    left_out = ("method=", "engine=", "length=", "force=", "experiment=")
+    words = [word for word in overrides if not word.startswith(left_out)]
+    if row["method"] == BASELINE:
+        other = shlex.join(["bench", "run", "method=NAME", f"length={row['length']}", *words])
+        return f"next: bench ls methods; then {other}"
+    lengths = f"{row['length']},{2 * row['length']}"
+    methods = f"method={BASELINE},{row['method']}"
+    sweep = shlex.join(["bench", "run", "-m", methods, f"length={lengths}", *words])
+    return f"next: {sweep}; then {_after(row['method'], words)}"
+
+
+def after_sweep(plan: Plan, outcomes: Sequence[CellOutcome], overrides: Sequence[str]) -> str:
+    """The comparison and the page of the sweep's rows; empty if there are none."""
+    from bench.request.schema import BASELINE
+
+    ended = zip(plan.open, outcomes, strict=False)
+    cells = [p.cell for p in plan.cells if p.row_id] + [p.cell for p, one in ended if not one.code]
+    methods = [cell.method["name"] for cell in cells if cell]
+    others = [method for method in methods if method != BASELINE]
+    return f"next: {_after(others[0] if others else BASELINE, overrides)}" if methods else ""
+
+
+def _after(method: str, overrides: Sequence[str]) -> str:
+    """The comparison with vanilla, unless the method is vanilla, and the leaderboard."""
+    from bench.request.schema import BASELINE
+
+    results = [word for word in overrides if word.startswith("results=")]
+    commands = [["bench", "leaderboard", *results]]
+    if method != BASELINE:
+        both = [f"method={BASELINE}", f"method={method}"]
+        commands.insert(0, ["bench", "compare", *both, *results])
+    return "; ".join(map(shlex.join, commands))
 
 
 @command(
@@ -151,7 +204,6 @@ def plan(words: Sequence[str], form: str) -> int:
 
     from bench.sweep import plan as planning
     from bench.sweep.plan import PlanState
-    from bench.terminal import sweep_summary
     from bench.units import counted, memory, span
 
     made = planning.plan(words)
@@ -171,8 +223,8 @@ def plan(words: Sequence[str], form: str) -> int:
     )  # fmt: skip
     heads, left = ("", "cell", "time", "memory", "why"), ("", "cell", "why")
     output.show(form, PLAN_COLUMNS, records, heads, lines, left=left)
-    output.remark(form, sweep_summary.heading(made))
-    for line in sweep_summary.sharing(made):
+    output.remark(form, planning.heading(made))
+    for line in planning.sharing(made):
         output.remark(form, line)
     if made.open:
         most = memory(max(p.bytes for p in made.open))

@@ -32,6 +32,8 @@ from bench.status import Status, WeightsProtocol
 FINISHED = frozenset(Status) - {Status.ERROR, Status.SKIPPED, Status.RETIRED}
 """A cell with a row of such a status isn't run again: the status is a result."""
 PROTOCOL = "1"
+REQUESTED = ("force", "deadline_s", "experiment", "share_prefill")
+"""Arguments of `run` that a request has under the same names."""
 LEAST_FREE = 0.5
 """Share of the cores that a cell's threads need. If other processes leave fewer, there is no
 verdict."""

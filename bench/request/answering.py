@@ -23,16 +23,16 @@ from tasks.base import ANSWERS
 FIELD = "tasks"
 
 
-def check_answers(model: Mapping[str, Any], task: str) -> None:
-    """Raises RequestError for a model without a trained head for the answers of its task."""
-    if kind := model.get("untrained"):
-        models = models_for(kind, task)
-        named = ", ".join(models[:6]) + (", …" if len(models) > 6 else "")
-        raise RequestError(
-            f"task {task} asks for {ANSWERS[kind]}, and model {model['name']} has no trained "
-            "head for that: without task= it gets one that it answers (bench ls tasks lists all), "
-            f"measure=speed needs no answer, and these models have one: {named}"
-        )
+def no_answers(model: Mapping[str, Any], task: str) -> RequestError:
+    """The error for a model with an `untrained` head for the answers of its task."""
+    kind = model["untrained"]
+    models = models_for(kind, task)
+    named = ", ".join(models[:6]) + (", …" if len(models) > 6 else "")
+    return RequestError(
+        f"task {task} asks for {ANSWERS[kind]}, and model {model['name']} has no trained "
+        "head for that: without task= it gets one that it answers (bench ls tasks lists all), "
+        f"measure=speed needs no answer, and these models have one: {named}"
+    )
 
 
 def models_for(answers: str, task: str = "") -> list[str]:

@@ -299,8 +299,8 @@ class Cell:
         parameters.check_model(request, model)
         prompt = parameters.prompt_form(request, model, task)
         scored = MEASURES[request["measure"]].quality and not request["probe"]
-        if scored and model["weights"] != "random":
-            answering.check_answers(model, task.name)
+        if scored and model["weights"] != "random" and model.get("untrained"):
+            raise answering.no_answers(model, task.name)
         if answers in ("choice", "span"):
             model["marks"] = marks
         new_tokens = decoded_tokens(request)

@@ -13,19 +13,21 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from bench.errors import RequestError
 from bench.execution.runner import unwritable
 from bench.files import replacing
+from bench.rows.row_facts import engine_only, longest_input
+from bench.status import Status
 from bench.sweep import launchers
 from bench.sweep.plan import Plan, PlanState
-from bench.units import finite
+from bench.units import finite, score_digits
 
 FOLDER = ".sweeps"
 SWEEP = "sweep.json"
@@ -50,6 +52,35 @@ class CellOutcome:
     figures: str = ""
     seconds: float = 0.0
     measured: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any], seconds: float = 0.0) -> Self:
+        """The outcome of a row's cell."""
+        return cls(
+            Status(row["status"]).exit_code, row["status"], row.get("status_detail") or "",
+            row["row_id"], _figures(row), seconds, _key_figures(row),
+        )  # fmt: skip
+
+
+def _figures(row: Mapping[str, Any]) -> str:
+    """The main figures of a row in one line."""
+    parts = []
+    if row.get("value") is not None:
+        digits = score_digits(row["higher_is_better"])
+        parts.append(f"{row['metric']} {row['value']:.{digits}f}")
+    if row.get("lat_ratio") is not None:
+        parts.append(f"×{row['lat_ratio']:.3f} {row['lat_verdict']} {engine_only(row)}".rstrip())
+    if row.get("mem_ratio") is not None:
+        parts.append(f"memory ×{row['mem_ratio']:.2f}")
+    if longest := longest_input(row):
+        parts.append(f"fits {longest}")
+    return " · ".join(parts)
+
+
+def _key_figures(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The key figures of a row in its event."""
+    values = {name: finite(row.get(name)) for name in FIGURES}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -267,6 +298,19 @@ class EventStream:
         finally:
             self.write("sweep_ended", exit_code=self.exit_code)
 
+    @contextlib.contextmanager
+    def one_cell(self, overrides: Sequence[str], **content: Any) -> Iterator[None]:
+        """The events of a command that runs one cell; the caller writes the event of its end."""
+        with self.around(cells=1, done=0, to_run=1, **content):
+            self.write("cell_started", cell=0, overrides=overrides)
+            try:
+                yield
+            except Exception as error:
+                refused = isinstance(error, RequestError)
+                status = PlanState.REFUSED if refused else Status.ERROR
+                self.end(0, CellOutcome(2 if refused else 1, status, str(error)))
+                raise
+
     def stage(self, cell: int, stage: str, done: int, total: int) -> None:
         """Writes an event if the stage differs from the cell's last one."""
         if self.stages.get(cell) != stage:
@@ -281,12 +325,6 @@ class EventStream:
         known = {"status": outcome.status, "reason": outcome.reason, "row_id": outcome.row_id}
         known = {name: value for name, value in known.items() if value}
         self.write(event, cell=cell, **known, seconds=round(outcome.seconds, 3), **outcome.measured)
-
-
-def key_figures(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The key figures of a row in its event."""
-    values = {name: finite(row.get(name)) for name in FIGURES}
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _append_line(path: Path, line: bytes) -> None:

@@ -26,6 +26,7 @@ from bench.status import QualityVerdict, Status
 from bench.sweep import launchers
 from bench.sweep.estimate import Estimates
 from bench.sweep.grid import Point, SweepGrid
+from bench.units import counted, span
 
 COLUMNS = ["cell_key", "cell", "model", "status", "status_detail", "row_id", "wall_total_ns",
            "train_wall_ns", "batched_answers", "quality_prefill_ns", "rss_base_bytes",
@@ -376,3 +377,24 @@ def _ordered(cells: list[Planned], time_s: float | None) -> list[Planned]:
                 spent += planned.seconds
         result.append(planned)
     return result
+
+
+# A plan as text.
+
+
+def heading(plan: Plan) -> str:
+    """The plan in one line."""
+    parts = [counted(len(plan.cells), "cell")]
+    parts += [f"{len(plan.of(state))} {state}" for state in PlanState if plan.of(state)]
+    if any(planned.runs for planned in plan.cells):
+        parts.append(f"about {span(plan.seconds)}")
+    return " · ".join(parts)
+
+
+def sharing(plan: Plan) -> list[str]:
+    """A line for each group of cells that answer together."""
+    return [
+        f"{counted(len(group), 'cell')} from {group[0].title} on read each prompt once: about "
+        f"{span(sum(p.seconds for p in group))}, alone {span(sum(p.alone_s for p in group))}"
+        for group in plan.groups
+    ]

@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,21 +24,20 @@ from bench.host import host
 from bench.host.host import JobPreempted, Origin
 from bench.request.cell import Cell
 from bench.request.schema import MEASURES
-from bench.rows.row_facts import engine_only, longest_input
 from bench.rows.shards import StoreError
 from bench.rows.store import Store
 from bench.status import Status
 from bench.sweep import launchers, slurm
-from bench.sweep.log import CellOutcome, EventStream, Note, Record, has_ended, key_figures
+from bench.sweep.log import CellOutcome, Note, Record, has_ended
 from bench.sweep.plan import Plan, Planned, PlanState
-from bench.units import counted, score_digits, span
+from bench.units import counted, span
 
 MAX_ARRAY = 1000
 """Jobs of one array: one less than Slurm's own default of MaxArraySize."""
+REASON_LETTERS = 160
 WATCH_S = {launchers.JOBLIB: 1.0, launchers.SLURM: 3.0}
 """Launchers whose cells run in other processes → seconds between two reads of their notes."""
 UNTIL_KILLED_S = 600.0
-REQUESTED = ("force", "deadline_s", "experiment", "share_prefill")
 """Parameters of `runner.run` that a request has."""
 LIMITS = (Status.OOM_HOST, Status.OOM_DEVICE, Status.TIMEOUT)
 """Statuses of a cell that ran out of memory or time; longer inputs would have them, too."""
@@ -309,20 +308,6 @@ def _parts(overrides: Sequence[str]) -> tuple[list[str], int, list[str]]:
     return rest, int(next(lengths, 0)), [each for each in rest if each.startswith("method")]
 
 
-@contextlib.contextmanager
-def one_cell(events: EventStream, overrides: Sequence[str], **content: Any) -> Iterator[None]:
-    """The events of a command that runs one cell; the caller writes the event of its end."""
-    with events.around(cells=1, done=0, to_run=1, **content):
-        events.write("cell_started", cell=0, overrides=overrides)
-        try:
-            yield
-        except Exception as error:
-            refused = isinstance(error, RequestError)
-            status = PlanState.REFUSED if refused else Status.ERROR
-            events.end(0, CellOutcome(2 if refused else 1, status, str(error)))
-            raise
-
-
 def _run(
     request: dict[str, Any], progress: Callable[..., None], origin: Origin, others: Sequence[Cell],
     timed: dict[str, Any]
@@ -335,7 +320,8 @@ def _run(
         if others:
             more = (replace(cell, method=o.method, code_sha256=o.code_sha256) for o in others)
             timed |= cell_group.measure([cell, *more], results, request["deadline_s"], progress)
-        how = {name: request[name] for name in REQUESTED} | {"timed": timed.pop(cell.key, None)}
+        how = {name: request[name] for name in runner.REQUESTED}
+        how["timed"] = timed.pop(cell.key, None)
         row = runner.run(cell, results, progress=progress, origin=origin, **how)
     except RequestError as error:
         return CellOutcome(2, PlanState.REFUSED, str(error))
@@ -351,27 +337,26 @@ def _run(
             lost = runner.store_unmeasured(cell, results, Status.TIMEOUT, detail, **known)
             return CellOutcome(1, Status.TIMEOUT, detail, lost["row_id"])
         return CellOutcome(1, Status.ERROR, f"{type(error).__name__}: {error}")
-    return outcome_of(row)
+    return CellOutcome.of(row)
 
 
-def outcome_of(row: Mapping[str, Any]) -> CellOutcome:
-    """The outcome of a row's cell."""
-    return CellOutcome(
-        Status(row["status"]).exit_code, row["status"], row.get("status_detail") or "",
-        row["row_id"], figures(row), measured=key_figures(row),
-    )  # fmt: skip
-
-
-def figures(row: Mapping[str, Any]) -> str:
-    """The main figures of a row in one line."""
-    parts = []
-    if row.get("value") is not None:
-        digits = score_digits(row["higher_is_better"])
-        parts.append(f"{row['metric']} {row['value']:.{digits}f}")
-    if row.get("lat_ratio") is not None:
-        parts.append(f"×{row['lat_ratio']:.3f} {row['lat_verdict']} {engine_only(row)}".rstrip())
-    if row.get("mem_ratio") is not None:
-        parts.append(f"memory ×{row['mem_ratio']:.2f}")
-    if longest := longest_input(row):
-        parts.append(f"fits {longest}")
-    return " · ".join(parts)
+def summary(plan: Plan, outcomes: Sequence[CellOutcome]) -> str:
+    """The number of finished cells, and for each other cell its overrides, status and reason."""
+    before = [planned for planned in plan.cells if planned.row_id]
+    ended = zip(plan.open, outcomes, strict=False)
+    failed = [(p.title, outcome.status, outcome.reason) for p, outcome in ended if outcome.code]
+    failed += [(p.title, p.state, p.reason) for p in plan.of(PlanState.REFUSED)]
+    failed += [(p.title, "before", p.reason) for p in plan.of(PlanState.DONE) if p.reason]
+    unmeasured = left_out(plan, outcomes)
+    n_done = len(plan.cells) - len(failed) - len(unmeasured)
+    head = f"{counted(len(plan.cells), 'cell')}: {n_done} done, {len(failed)} failed"
+    if before:
+        head += f" ({len(before)} of them before)"
+    if unmeasured:
+        head += f", {len(unmeasured)} not measured for the budget"
+    lines = [head]
+    for title, status, reason in failed:
+        reason = reason.partition("\n")[0][:REASON_LETTERS] or "no reason given"
+        lines.append(f"  {title}: {status}: {reason}")
+    lines += [f"  {planned.title}: over budget: {reason}" for planned, reason in unmeasured]
+    return "\n".join(lines)

@@ -22,7 +22,7 @@ from bench.rows.store import Store
 from bench.sweep import launchers, slurm
 from bench.sweep.log import CellOutcome, Record, sweeps
 from bench.sweep.plan import plan
-from bench.terminal import sweep_summary
+from bench.sweep.sweep import summary
 from tests import made
 from tests.conftest import ROOT
 
@@ -349,7 +349,7 @@ def test_a_gpu_has_to_be_asked_of_the_cluster():
 def test_the_summary_names_each_cell_that_is_not_done(tmp_path):
     asked = plan([*CELL, "method=vanilla,vcc", f"results={tmp_path}"])
     results = [CellOutcome(1, "error", "first\nsecond"), CellOutcome(0, "ok")]
-    lines = sweep_summary.summary(asked, results).splitlines()
+    lines = summary(asked, results).splitlines()
     assert lines == ["2 cells: 1 done, 1 failed", "  method=vanilla: error: first"]
 
 

@@ -9,9 +9,10 @@ import pytest
 from rich.console import Console
 
 import bench
+from bench.cli import run_commands
 from bench.execution import cell_group
 from bench.sweep.estimate import StageEstimate, stages_s
-from bench.terminal import output, rows_table, run_progress, sweep_summary
+from bench.terminal import output, rows_table, run_progress
 from bench.terminal.run_progress import StageClock, SweepProgress
 from tests import made
 
@@ -95,20 +96,20 @@ def test_a_table_of_rows_fits_the_terminal(monkeypatch, capsys, width):
 
 def test_a_run_ends_with_what_to_do_next():
     words = ["method=vcc", "task=qmsum", "length=4096", "results=my rows"]
-    assert sweep_summary.after_row(made.full(length=4096), words) == (
+    assert run_commands.after_row(made.full(length=4096), words) == (
         "next: bench run -m method=vanilla,vcc length=4096,8192 task=qmsum 'results=my rows'; then "
         "bench compare method=vanilla method=vcc 'results=my rows'; "
         "bench leaderboard 'results=my rows'"
     )
-    assert sweep_summary.after_row(made.full(status="error"), []) == ""
-    assert "method=NAME length=512" in sweep_summary.after_row(made.full(method="vanilla"), [])
+    assert run_commands.after_row(made.full(status="error"), []) == ""
+    assert "method=NAME length=512" in run_commands.after_row(made.full(method="vanilla"), [])
 
 
 def test_a_sweep_ends_with_what_to_do_next():
     def after(*methods):
         cells = [SimpleNamespace(method={"name": name}) for name in methods]
         done = [SimpleNamespace(row_id="a", cell=cell) for cell in cells]
-        return sweep_summary.after_sweep(SimpleNamespace(cells=done, open=[]), [], [])
+        return run_commands.after_sweep(SimpleNamespace(cells=done, open=[]), [], [])
 
     both = "next: bench compare method=vanilla method=bigbird; bench leaderboard"
     assert after("vanilla", "bigbird") == both
