@@ -51,15 +51,15 @@ def run(words: Sequence[str], multirun: bool, details: bool) -> int:
     from bench.host.host import RUN_ID
     from bench.request import parameters, weights
     from bench.request.cell import Cell
-    from bench.request.compose import compose
-    from bench.sweep import log, plan
+    from bench.request.compose import compose, events_path
+    from bench.sweep import log
     from bench.sweep.estimate import stages_s
     from bench.terminal import row_table, run_progress
     from bench.units import span
 
     request = compose(overrides)
     parameters.check_values(request)
-    stream = log.EventStream(plan.events_path(request), RUN_ID)
+    stream = log.EventStream(events_path(request), RUN_ID)
     stream.check_writable()
     if warning := weights.beyond_positions(request):
         print(f"bench: {warning}", file=sys.stderr)

@@ -353,3 +353,8 @@ def _method_within(part: str, conf: Mapping[str, Any]) -> str:
 def _text(value: Any) -> str:
     """A value in the form that Hydra's grammar reads."""
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def events_path(request: Mapping[str, Any]) -> Path | None:
+    """The path of a request's `events`, the same for every process of a sweep."""
+    return Path(request["events"]).expanduser().resolve() if request["events"] else None

@@ -18,7 +18,7 @@ from typing import Any
 from bench.errors import RequestError
 from bench.execution import cell_group, cell_run, stages
 from bench.execution.runner import FINISHED
-from bench.request import parameters, plugins, weights
+from bench.request import compose, parameters, plugins, weights
 from bench.request.cell import Cell, load_rows, task_of
 from bench.request.parameters import check_device, check_values
 from bench.request.schema import MEASURES
@@ -194,13 +194,8 @@ def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
     warning = "; ".join(filter(None, [warning, *beyond])) or None
     return Plan(
         tuple(cells), engine, launcher_name, launcher, results, base["time"], time_s, warning,
-        events_path(base), planner.texts(cells),
+        compose.events_path(base), planner.texts(cells),
     )  # fmt: skip
-
-
-def events_path(request: Mapping[str, Any]) -> Path | None:
-    """The path of a request's `events`, the same for every process of a sweep."""
-    return Path(request["events"]).expanduser().resolve() if request["events"] else None
 
 
 def measured(results: Path, model: str | None = None) -> list[tuple[Cell, Row]]:
