@@ -1,10 +1,13 @@
-"""The commands as a whole: their overview, one spelling of every option, other harnesses' names."""
+"""The commands as a whole: their overview, one spelling of every option, other harnesses' names,
+and the commands that are proposed after a run."""
 
 import importlib.metadata
 import json
+from types import SimpleNamespace
 
 import pytest
 
+from bench.cli import run_commands
 from bench.cli.main import COMMANDS, TARGETS, bench
 from bench.rows.store import Store
 from tests import made
@@ -55,3 +58,25 @@ def test_tables_are_json_on_request(command, tmp_path):
     assert f1 == {"name": "f1", "version": 1, "tasks": "narrativeqa qasper"}
     (qmsum,) = (t for t in json.loads(command("ls", "tasks", "--json")[1]) if t["name"] == "qmsum")
     assert qmsum["n_validation"] == 272
+
+
+def test_a_run_ends_with_what_to_do_next():
+    words = ["method=vcc", "task=qmsum", "length=4096", "results=my rows"]
+    assert run_commands.after_row(made.full(length=4096), words) == (
+        "next: bench run -m method=vanilla,vcc length=4096,8192 task=qmsum 'results=my rows'; then "
+        "bench compare method=vanilla method=vcc 'results=my rows'; "
+        "bench leaderboard 'results=my rows'"
+    )
+    assert run_commands.after_row(made.full(status="error"), []) == ""
+    assert "method=NAME length=512" in run_commands.after_row(made.full(method="vanilla"), [])
+
+
+def test_a_sweep_ends_with_what_to_do_next():
+    def after(*methods):
+        cells = [SimpleNamespace(method={"name": name}) for name in methods]
+        done = [SimpleNamespace(row_id="a", cell=cell) for cell in cells]
+        return run_commands.after_sweep(SimpleNamespace(cells=done, open=[]), [], [])
+
+    both = "next: bench compare method=vanilla method=bigbird; bench leaderboard"
+    assert after("vanilla", "bigbird") == both
+    assert after("vanilla") == "next: bench leaderboard" and after() == ""

@@ -1,15 +1,13 @@
-"""The progress of a cell and of a sweep, the time left, and the proposed next command."""
+"""The progress of a cell and of a sweep, and the time left."""
 
 import io
 import re
 import time
-from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 import bench
-from bench.cli import run_commands
 from bench.execution import cell_group
 from bench.sweep.estimate import StageEstimate, stages_s
 from bench.terminal import output, rows_table, run_progress
@@ -92,28 +90,6 @@ def test_a_table_of_rows_fits_the_terminal(monkeypatch, capsys, width):
     assert shown.count("251.9") == 2 and "×0.308" in shown, "vanilla's milliseconds"
     plain = re.sub(r"\s", "", shown)
     assert "faster" in plain and "…" not in plain, "nothing is cut"
-
-
-def test_a_run_ends_with_what_to_do_next():
-    words = ["method=vcc", "task=qmsum", "length=4096", "results=my rows"]
-    assert run_commands.after_row(made.full(length=4096), words) == (
-        "next: bench run -m method=vanilla,vcc length=4096,8192 task=qmsum 'results=my rows'; then "
-        "bench compare method=vanilla method=vcc 'results=my rows'; "
-        "bench leaderboard 'results=my rows'"
-    )
-    assert run_commands.after_row(made.full(status="error"), []) == ""
-    assert "method=NAME length=512" in run_commands.after_row(made.full(method="vanilla"), [])
-
-
-def test_a_sweep_ends_with_what_to_do_next():
-    def after(*methods):
-        cells = [SimpleNamespace(method={"name": name}) for name in methods]
-        done = [SimpleNamespace(row_id="a", cell=cell) for cell in cells]
-        return run_commands.after_sweep(SimpleNamespace(cells=done, open=[]), [], [])
-
-    both = "next: bench compare method=vanilla method=bigbird; bench leaderboard"
-    assert after("vanilla", "bigbird") == both
-    assert after("vanilla") == "next: bench leaderboard" and after() == ""
 
 
 ENDED = {"state": "ended", "status": "ok", "code": 0, "seconds": 20.0, "at": 1.0,
