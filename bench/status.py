@@ -1,4 +1,4 @@
-"""The status of a cell, and verdicts on ratios: the values of stored columns."""
+"""The status of a cell, stored or planned, and verdicts on ratios: the values of stored columns."""
 
 from __future__ import annotations
 
@@ -21,6 +21,16 @@ class Status(StrEnum):
     def exit_code(self) -> int:
         """Exit code of a command that ran one cell; an unsupported cell is not a failure."""
         return 0 if self in (Status.OK, Status.UNSUPPORTED) else 1
+
+
+class PlanState(StrEnum):
+    """State of a cell in the plan of a sweep."""
+
+    DONE = "done"
+    TO_DO = "to do"
+    UNSUPPORTED = "unsupported"
+    REFUSED = "refused"
+    OVER_BUDGET = "over budget"
 
 
 class Verdict(StrEnum):

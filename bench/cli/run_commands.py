@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bench.errors import RequestError, RunError
-from bench.status import Status
+from bench.status import PlanState, Status
 from bench.terminal import output
 from bench.terminal.options import (
     as_written,
@@ -96,7 +96,6 @@ def _run_sweep(overrides: Sequence[str]) -> int:
     from bench.rows.shards import StoreError
     from bench.sweep import launchers, log, slurm, sweep
     from bench.sweep import plan as planning
-    from bench.sweep.plan import PlanState
     from bench.terminal.run_progress import SweepProgress
 
     plan = planning.plan(overrides)
@@ -203,7 +202,6 @@ def plan(words: Sequence[str], form: str) -> int:
     from rich.markup import escape
 
     from bench.sweep import plan as planning
-    from bench.sweep.plan import PlanState
     from bench.units import counted, memory, span
 
     made = planning.plan(words)

@@ -18,16 +18,18 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from bench.errors import RequestError
 from bench.execution.runner import unwritable
 from bench.files import replacing
 from bench.rows.row_facts import engine_only, longest_input
-from bench.status import Status
+from bench.status import PlanState, Status
 from bench.sweep import launchers
-from bench.sweep.plan import Plan, PlanState
 from bench.units import finite, score_digits
+
+if TYPE_CHECKING:
+    from bench.sweep.plan import Plan
 
 FOLDER = ".sweeps"
 SWEEP = "sweep.json"

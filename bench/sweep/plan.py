@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from bench.request import compose, parameters, plugins, weights
 from bench.request.cell import Cell, load_rows, task_of
 from bench.request.parameters import check_device, check_values
 from bench.request.schema import MEASURES
-from bench.status import QualityVerdict, Status
+from bench.status import PlanState, QualityVerdict, Status
 from bench.sweep import launchers
 from bench.sweep.estimate import Estimates
 from bench.sweep.grid import Point, SweepGrid
@@ -42,16 +41,6 @@ DETECTABLE_NATS = 0.02
 """Difference from vanilla in nats; a plan gives the number of texts that show it."""
 
 Row = Mapping[str, Any]
-
-
-class PlanState(StrEnum):
-    """State of a cell in a plan."""
-
-    DONE = "done"
-    TO_DO = "to do"
-    UNSUPPORTED = "unsupported"
-    REFUSED = "refused"
-    OVER_BUDGET = "over budget"
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,10 @@ from bench.request.cell import Cell
 from bench.request.schema import MEASURES
 from bench.rows.shards import StoreError
 from bench.rows.store import Store
-from bench.status import Status
+from bench.status import PlanState, Status
 from bench.sweep import launchers, slurm
 from bench.sweep.log import CellOutcome, Note, Record, has_ended
-from bench.sweep.plan import Plan, Planned, PlanState
+from bench.sweep.plan import Plan, Planned
 from bench.units import counted, span
 
 MAX_ARRAY = 1000

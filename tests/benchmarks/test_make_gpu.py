@@ -16,9 +16,9 @@ from bench.execution.runner import FINISHED
 from bench.request.parameters import check_values
 from bench.rows.columns import COLUMNS
 from bench.rows.store import Store
-from bench.status import Status
+from bench.status import PlanState, Status
 from bench.sweep.grid import SweepGrid
-from bench.sweep.plan import PlanState, plan
+from bench.sweep.plan import plan
 from benchmarks import gpu, gpu_summary
 from benchmarks.gpu_pieces import CONFORMANCE, PIECES
 from tests.conftest import ROOT

@@ -12,9 +12,10 @@ from bench.request import plugins
 from bench.request.overrides import check_overrides
 from bench.request.schema import MEASURES
 from bench.rows.store import Store
+from bench.status import PlanState
 from bench.sweep import plan as planning
 from bench.sweep.grid import SweepGrid
-from bench.sweep.plan import Plan, PlanState, plan
+from bench.sweep.plan import Plan, plan
 from reports.results_page import REFERENCE
 from tests.conftest import ROOT
 

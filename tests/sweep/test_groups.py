@@ -14,8 +14,9 @@ from bench.cli.main import dispatch
 from bench.execution import cell_group, runner
 from bench.request import plugins
 from bench.rows.store import Predictions, Store
+from bench.status import PlanState
 from bench.sweep.estimate import Estimates, Work, together_s
-from bench.sweep.plan import PlanState, measured, plan
+from bench.sweep.plan import measured, plan
 from bench.terminal import row_table
 from tests.conftest import ROOT
 
