@@ -40,6 +40,10 @@ COUNTED = ("_layers", "_heads")
 """Suffixes of the fields of a config.json that are counts, which transformers doesn't check."""
 
 
+# The objects that a cell's parent (bench.execution.fork_server) has loaded for the processes that
+# are forked from it.
+
+
 class Inputs(NamedTuple):
     """The rows of a cell without their right answers, one for each question, and the encoded inputs
     of its first texts."""
@@ -56,8 +60,7 @@ class Loaded:
 
 
 parent: Loaded | None = None
-"""The objects loaded by this process, or by the one from which it was forked
-(bench.execution.fork_server)."""
+"""The objects loaded by this process, or by the one from which it was forked."""
 
 
 def loaded_family(cell: Cell) -> Family | None:
@@ -76,6 +79,9 @@ def loaded_inputs(cell: Cell, count: int | None) -> Inputs | None:
     if len(found.encoded) < texts and (count is None or len(found.encoded) < count):
         return None
     return found if count is None else Inputs(found.rows, found.encoded[:count])
+
+
+# The set-up of a process.
 
 
 def prepare(cell: Cell, timed: bool = False, costs: bool = False) -> None:
