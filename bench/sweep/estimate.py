@@ -215,8 +215,9 @@ def together_s(cells: Sequence[Cell]) -> float:
     one, count = Work(cells[0]), len(cells) + 1
     if cells[0].plan.in_turns:
         return in_turns_s(cells[0], count)
-    read_again_s = sum(Work(cell).read_again_s for cell in cells[1:])
-    read_s = one.read_s + TAKEN * count * one.forward_s + read_again_s
+    # Settings of a method share its further readings.
+    again_s = {cell.method["name"]: Work(cell).read_again_s for cell in cells}
+    read_s = (1 + TAKEN * count) * one.forward_s + sum(again_s.values())
     return one.begin_s + one.n_rows * (read_s + count * one.stepped_answer_s)
 
 

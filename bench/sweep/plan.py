@@ -376,9 +376,15 @@ def heading(plan: Plan) -> str:
 
 
 def sharing(plan: Plan) -> list[str]:
-    """A line for each group of cells that answer together."""
-    return [
-        f"{counted(len(group), 'cell')} from {group[0].title} on read each prompt once: about "
-        f"{span(sum(p.seconds for p in group))}, alone {span(sum(p.alone_s for p in group))}"
-        for group in plan.groups
-    ]
+    """A line for each group of cells that answer together, or are timed in turns."""
+    lines = []
+    for group in plan.groups:
+        first = group[0]
+        in_turns = first.cell is not None and first.cell.plan.in_turns
+        how = "are timed in turns" if in_turns else "read each prompt once"
+        together, alone = sum(p.seconds for p in group), sum(p.alone_s for p in group)
+        lines.append(
+            f"{counted(len(group), 'cell')} from {first.title} on {how}: about {span(together)}, "
+            f"alone {span(alone)}"
+        )
+    return lines

@@ -49,6 +49,7 @@ def test_an_estimate_counts_the_passes_in_which_a_method_reads_a_prompt_again():
     again_s = kvzip.n * passes * Work(tova).forward_s
     assert again_s > 0
     assert together_s([tova, kvzip]) - together_s([tova, tova]) == pytest.approx(again_s)
+    assert together_s([kvzip, kvzip]) == pytest.approx(together_s([tova, kvzip]))
 
 
 @pytest.mark.parametrize(
