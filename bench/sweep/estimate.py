@@ -190,7 +190,7 @@ def stages_s(cell: Cell) -> list[StageEstimate]:
         memory_s = one.begin_s + MEMORY_CALLS * one.forward_s + answer_s
         stages += [StageEstimate("memory", name, memory_s) for name in names]
     if cell.plan.in_turns:
-        stages.append(StageEstimate(cell.measure, together, in_turns_s(cell, 1)))
+        stages.append(StageEstimate(cell.measure, together, in_turns_s([cell], 1)))
     if cell.plan.training:
         warm_s = arms * WARM_CALLS * min(one.step_s, 1.0)
         stages.append(paired("training", one.step_s, 4 / 3, warm_s))
@@ -199,14 +199,17 @@ def stages_s(cell: Cell) -> list[StageEstimate]:
     return stages
 
 
-def in_turns_s(cell: Cell, count: int) -> float:
-    """Seconds in which `count` cells and vanilla are timed in turns, in several processes."""
-    one, n_prompts = Work(cell), count + 1.0
-    sample_s = one.forward_s
+def in_turns_s(cells: Sequence[Cell], count: int) -> float:
+    """Seconds in which cells that differ only in their method are timed in turns with vanilla,
+    `count` methods besides vanilla, in several processes."""
+    cell, one, n_prompts = cells[0], Work(cells[0]), count + 1.0
+    sample_s, n_readings = one.forward_s, cell.plan.processes + cell.plan.pairs
     if cell.plan.tokens_alone:
         n_prompts, sample_s = 1 + TAKEN * count, STEPS_OF_SAMPLE * one.token_s
+        n_readings = cell.plan.processes
     begin_s = cell.plan.processes * (one.begin_s + n_prompts * one.forward_s)
-    return begin_s + cell.plan.pairs * (count + 2) * sample_s
+    again_s = n_readings * sum(Work(each).read_again_s for each in cells)
+    return begin_s + again_s + cell.plan.pairs * (count + 2) * sample_s
 
 
 def together_s(cells: Sequence[Cell]) -> float:
@@ -214,7 +217,7 @@ def together_s(cells: Sequence[Cell]) -> float:
     process, where each prompt is read once; or in which they are timed in turns."""
     one, count = Work(cells[0]), len(cells) + 1
     if cells[0].plan.in_turns:
-        return in_turns_s(cells[0], count)
+        return in_turns_s(cells, count)
     # Settings of a method share its further readings.
     again_s = {cell.method["name"]: Work(cell).read_again_s for cell in cells}
     read_s = (1 + TAKEN * count) * one.forward_s + sum(again_s.values())
