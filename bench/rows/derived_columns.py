@@ -408,7 +408,7 @@ def witnessed(raw: Comparison, ratio: stats.Ratio) -> tuple[stats.Ratio, dict[st
             note = f"vanilla was slowed next to the method, ×{slowed.ratio:.2f}"
         ratio = stats.ratio_of_ratios(larger.inverse, ratio)
     else:
-        end = without.ci_hi if larger.ratio > SLOWED else 0.0
+        end = without.ci_hi if larger.ratio > SLOWED else ratio.ratio
         if len({*inside, *raw.outside_process}) == 1 and len(mine[0]) > 1:
             turns = stats.ratio_over_processes(mine[0], base[0]).ratio
             end = max(end, turns.ci_hi)

@@ -109,6 +109,7 @@ def test_on_a_machine_that_is_too_busy_for_a_verdict_nothing_is_noted():
 def test_small_differences_and_a_vanilla_that_is_faster_next_to_the_method_change_nothing(inside):
     found = to_vanilla(samples(inside=inside), 0)
     assert found.note is None and found.ratio == pytest.approx(0.8 / inside, rel=0.01)
+    assert found.ratio_ci_lo == pytest.approx(found.ratio, rel=0.05)
 
 
 def test_one_round_is_widened_and_rounds_without_both_times_are_left_out():
