@@ -30,7 +30,7 @@ from methods.base import AttentionCall, Feature, SequenceInfo, Workload
 from methods.parts.attention import (
     CPU_WEIGHTS,
     WEIGHTS,
-    attend_masked,
+    batched_product,
     capped,
     logits,
     mask_future,
@@ -184,27 +184,41 @@ class ZippedCache(RaggedLayers):
     ) -> Tensor:
         """Exact attention of the tokens of this reading, query [1, H, t, d], to a row's prompt,
         which begins at `first`, and to each other; records the scores of the chunk."""
-        old_key, old_value = (x[row : row + 1] for x in self.prompt[call.layer][:2])
-        sinks = old_key[:, :, first : first + self.method.sinks]
-        keys = torch.cat((sinks, old_key[:, :, chunk], key), 2)
-        weights = _largest_weights(query, keys, call)[:, :, sinks.shape[2] : -key.shape[2]]
-        scores[call.layer][row, :, chunk] = weights.unflatten(1, (key.shape[1], -1)).amax((0, 2))
-        keys = torch.cat((old_key[:, :, first:], key), 2)
-        values = torch.cat((old_value[:, :, first:], value), 2)
-        t, n = query.shape[2], keys.shape[2]
-        visible = torch.ones(t, n, dtype=torch.bool, device=query.device).tril(n - t)
-        return attend_masked(query, keys, values, visible[None, None], call)
+        old = (x[row : row + 1, :, first:] for x in self.prompt[call.layer][:2])
+        keys, values = (torch.cat(pair, 2) for pair in zip(old, (key, value), strict=True))
+        sinks, chunk_of = self.method.sinks, slice(chunk.start - first, chunk.stop - first)
+        output, largest = _read_again(query, keys, values, call, sinks, chunk_of)
+        scores[call.layer][row, :, chunk] = largest.unflatten(1, (key.shape[1], -1)).amax((0, 2))
+        return output
 
 
-def _largest_weights(query: Tensor, keys: Tensor, call: AttentionCall) -> Tensor:
-    """[B, H, m]: the largest softmax weight that any query [B, H, t, d] gives each of the keys [B,
-    G, m, d]; the last t keys belong to the queries' tokens."""
-    (batch, heads, t, _), m = query.shape, keys.shape[2]
-    at_once = CPU_WEIGHTS if query.device.type == "cpu" else WEIGHTS
-    rows = max(1, at_once // (batch * heads * m))
-    largest = query.new_zeros(batch, heads, m, dtype=torch.float32)
+def _read_again(
+    query: Tensor, keys: Tensor, values: Tensor, call: AttentionCall, sinks: int, chunk: slice
+) -> tuple[Tensor, Tensor]:
+    """Attention of the queries [B, H, t, d] to the keys and values [B, G, m, d], of which the last
+    t are the queries' own → the output [B, H, t, d], and the largest weight [B, H, c] of each entry
+    of the chunk in a softmax over the first `sinks` entries, the chunk and the queries' own.
+    Computed in blocks of queries; a block doesn't read the keys after it."""
+    (batch, heads, t, _), (groups, m) = query.shape, keys.shape[1:3]
+    at_once = 2 * CPU_WEIGHTS if query.device.type == "cpu" else WEIGHTS  # fewer multiply slowly
+    rows, old = max(1, at_once // (batch * heads * m)), m - t
+    largest = query.new_zeros(batch, heads, chunk.stop - chunk.start, dtype=torch.float32)
+    outputs = []
     for start in range(0, t, rows):
-        scores = capped(logits(query[:, :, start : start + rows], keys, call.scale), call)
-        scores[..., m - t :] = mask_future(scores[..., m - t :], start)
-        largest = torch.maximum(largest, softmax(scores, call).amax(2))
-    return largest
+        end = old + min(start + rows, t)
+        block = logits(query[:, :, start : start + rows], keys[:, :, :end], call.scale)
+        block = capped(block, call)
+        block[..., old + start :] = mask_future(block[..., old + start :], 0)
+        weights = softmax(block, call)
+        by_head = weights.to(values.dtype).view(batch * groups, -1, end)
+        output = batched_product(by_head, values[:, :, :end].flatten(0, 1))
+        outputs.append(output.view(*weights.shape[:3], -1))
+        of_chunk = weights[..., chunk]
+        if sinks < chunk.start or chunk.stop < old:
+            parts = (weights[..., :sinks], of_chunk, weights[..., old:])
+            total = sum(part.sum(-1, keepdim=True) for part in parts)
+            if call.sinks is not None:  # their weight is left out of `weights`
+                total = total + 1 - weights.sum(-1, keepdim=True)
+            of_chunk = of_chunk / total
+        largest = torch.maximum(largest, of_chunk.amax(2))
+    return torch.cat(outputs, 2), largest

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import longctx_bench
+from methods import kvzip
 from methods.base import Method, SequenceInfo, Unsupported
 from methods.kvzip import REPEAT, REPEAT_PART, KVzip
 from methods.vanilla import Vanilla
@@ -39,6 +40,23 @@ def test_scores_and_budget_by_hand():
     assert [*rereads] == []
     (run,) = cache.layers[0].runs
     assert torch.equal(run.parts[0][0, 0], torch.eye(5)[1:3])
+
+
+def test_caps_and_sink_weights_count_in_both_softmaxes(monkeypatch):
+    """The second of two chunks, in blocks of one query, against softmaxes over whole matrices."""
+    monkeypatch.setattr(kvzip, "CPU_WEIGHTS", 1)
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(1, heads, 9, 4, generator=generator) for heads in (4, 2, 2))
+    query, extra = query[:, :, 6:], torch.randn(4, generator=generator)
+    call = call_of(9, scale=0.5, softcap=2.0, sinks=extra)
+    output, largest = kvzip._read_again(query, key, value, call, 1, slice(3, 6))
+    scores = 2 * torch.tanh(query @ key.repeat_interleave(2, 1).mT / 2 / 2)
+    scores = scores.masked_fill(torch.ones(3, 9).triu(7).bool(), -torch.inf)
+    scores = torch.cat((scores, extra[None, :, None, None].expand(1, 4, 3, 1)), 3)
+    expected = scores.softmax(3)[..., :9] @ value.repeat_interleave(2, 1)
+    torch.testing.assert_close(output, expected)
+    read = [0, *range(3, 10)]  # the first entry, the chunk, the queries' own and the sink weight
+    torch.testing.assert_close(largest, scores[..., read].softmax(3)[..., 1:4].amax(2))
 
 
 def test_all_layers_and_heads_share_one_budget():
