@@ -18,7 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from bench.execution import cell_group, supervisor
-from bench.sweep.estimate import StageEstimate
+from bench.sweep.estimate import QUALITY, StageEstimate
 from bench.sweep.log import Note, has_ended, stage_of
 from bench.terminal.output import clean_console, styled
 from bench.units import counted, span
@@ -31,8 +31,8 @@ ENOUGH_S = 5.0
 """Seconds of the estimate that must be over before the pace corrects the rest."""
 MAX_PACE = 20.0
 STEADY = 0.05
-"""Share of the answers of a shared prefill from which their pace gives the time left: the first
-ones end after several prompts were read."""
+"""Share of the answers of a cell or a shared prefill from which their pace gives the time left: the
+first ones end after several prompts were read."""
 BAR_WIDTH = 24
 N_ENDED = 6
 """The number of ended cells that stay visible, and of failed cells."""
@@ -179,7 +179,7 @@ class SweepProgress:
 
     def left_s(self) -> float:
         """Seconds to the end: the estimates of open cells, corrected by the ratio of the times of
-        ended cells to their estimates."""
+        ended cells to their estimates, and by the pace of a running cell's answers."""
         ended = self._ended()
         timed = [i for i, note in ended.items() if note["seconds"] > 1]
         estimated = sum(self.seconds[i] for i in timed)
@@ -189,10 +189,12 @@ class SweepProgress:
             if note["state"] == "running":
                 estimate, elapsed = slowdown * self.seconds[i], time.time() - note["since"]
                 stage, done, total = note.get("stage") or ("starts", 0, 0)
-                if stage == cell_group.STAGE and done > STEADY * total:
-                    left += elapsed * (total - done) / done - estimate
-                else:  # a cell that exceeds its estimate is expected to end soon
-                    left -= min(elapsed, 0.9 * estimate)
+                # A cell that exceeds its estimate is expected to end soon.
+                rest = max(estimate - elapsed, 0.1 * estimate)
+                if done > STEADY * total and stage in (cell_group.STAGE, QUALITY):
+                    by_pace = elapsed * (total - done) / done
+                    rest = by_pace if stage == cell_group.STAGE else max(rest, by_pace)
+                left += rest - estimate
         return max(0.0, float(left)) / max(1, self.n_parallel)
 
     def table(self) -> Group:

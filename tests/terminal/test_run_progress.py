@@ -120,6 +120,14 @@ def test_the_first_answers_of_a_shared_prefill_give_no_pace():
         assert progress.left_s() == pytest.approx(left_s, abs=5)
 
 
+def test_slow_answers_of_a_cell_extend_its_estimate():
+    progress = SweepProgress(["method=a"], [1000.0])
+    for done, total, left_s in ((1, 1000, 900), (50, 200, 900), (60, 600, 900), (61, 1200, 1867)):
+        note = {"state": "running", "since": time.time() - 100, "at": 0.0}
+        progress.notes = {0: note | {"stage": ["quality", done, total]}}
+        assert progress.left_s() == pytest.approx(left_s, abs=5)
+
+
 def test_without_a_terminal_a_line_is_printed_at_times_and_for_each_cell_that_ends(capsys):
     progress = SweepProgress(["method=a"], [10.0])
     running = {"state": "running", "since": time.time(), "at": 0.0, "stage": ["latency", 3, 40]}
