@@ -63,13 +63,6 @@ parent: Loaded | None = None
 """The objects loaded by this process, or by the one from which it was forked."""
 
 
-def loaded_family(cell: Cell) -> Family | None:
-    """The loaded model, if it is the cell's."""
-    if parent is None or model_key(parent.cell) != model_key(cell):
-        return None
-    return parent.family
-
-
 def loaded_inputs(cell: Cell, count: int | None) -> Inputs | None:
     """The loaded inputs, if they are the cell's and include those of its first `count` texts (None:
     of all texts)."""
@@ -123,12 +116,16 @@ def load(cell: Cell, method: Method, training: bool = False, start: Path | None 
     dtype = cell.dtype if start is None else "float32"
     spec = Spec(model["name"], folder, config, cell.seed, tuple(model.get("marks", ())))
     on_cpu = cell.device["kind"] == "cpu"
-    found = loaded_family(cell) if start is None else None
+    is_loaded = parent is not None and model_key(parent.cell) == model_key(cell)
     try:
         if isinstance(method, Engine):
-            family: Family = engine_of(cell, spec, method)
-        elif found is not None:
-            family = found
+            from bench.engines.family import EngineFamily
+
+            answer = max(cell.new_tokens or 1, cell.build_task().max_new_tokens or 1)
+            tokens = cell.length + answer
+            family: Family = EngineFamily.started(spec, method, tokens, cell.threads)
+        elif parent and is_loaded and start is None:
+            family = parent.family
             family.method, family.drawn = method, ()
             if config is None:
                 workload = family.workload(1, 1)
@@ -163,14 +160,6 @@ def load(cell: Cell, method: Method, training: bool = False, start: Path | None 
     if reason:
         raise Unsupported(reason)
     return family
-
-
-def engine_of(cell: Cell, spec: Spec, engine: Engine) -> Family:
-    """The cell's model, run by an engine for the cell's prompts and answers."""
-    from bench.engines.family import EngineFamily
-
-    answer = max(cell.new_tokens or 1, cell.build_task().max_new_tokens or 1)
-    return EngineFamily.started(spec, engine, cell.length + answer, cell.threads)
 
 
 def _check_config(folder: Path) -> None:
@@ -322,9 +311,13 @@ def first_token(family: Family, ids: Tensor, sequence: SequenceInfo) -> Tensor:
 def filled(row: Encoded, length: int) -> Encoded:
     """The row, filled to `length` with copies of its longest stretch of tokens that aren't VIP
     tokens, inserted after that stretch. Beginning, end and query do not change. Both texts of a
-    pair are filled. A row without such a stretch is returned unchanged."""
+    pair are filled. The row's last token, such as an end-of-sequence token, is no part of a
+    stretch. A row without one is returned unchanged."""
     second = None if row.second is None else filled(row.second, length)
-    text, lacking = _longest_text(row), length - len(row.ids)
+    valid, lacking = row.valid or [True] * len(row.ids), length - len(row.ids)
+    plain = [bool(ok and not vip) for ok, vip in zip(valid, row.vip, strict=True)][:-1]
+    stretches = groupby(range(len(plain)), plain.__getitem__)
+    text = max(([*run] for is_plain, run in stretches if is_plain), key=len, default=[])
     if lacking <= 0 or not text:
         return replace(row, second=second)
     end = text[-1] + 1
@@ -336,12 +329,3 @@ def filled(row: Encoded, length: int) -> Encoded:
         valid=row.valid and [*row.valid[:end], *[True] * lacking, *row.valid[end:]],
         second=second,
     )
-
-
-def _longest_text(row: Encoded) -> Sequence[int]:
-    """The positions of the longest stretch of valid tokens that aren't VIP tokens, without the
-    row's last token, such as an end-of-sequence token."""
-    valid = row.valid or [True] * len(row.ids)
-    plain = [bool(ok and not vip) for ok, vip in zip(valid, row.vip, strict=True)][:-1]
-    places = groupby(range(len(plain)), plain.__getitem__)
-    return max(([*run] for is_plain, run in places if is_plain), key=len, default=[])

@@ -220,17 +220,13 @@ def _locked(path: Path, report: Callable[[str], object]) -> int:
                 fcntl.flock(lock, fcntl.LOCK_EX)
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(lock), os.stat(path)):
-                    _write_owner(lock)
+                    of_job = f" (job {host.job_id()})" if host.job_id() else ""
+                    owner = f"process {os.getpid()} on {socket.gethostname()}{of_job}"
+                    since = datetime.now(UTC).isoformat(timespec="seconds")
+                    os.ftruncate(lock, 0)
+                    os.pwrite(lock, f"{owner}, at work on it since {since}".encode(), 0)
                     return lock
         except BaseException:
             os.close(lock)
             raise
         os.close(lock)  # its last owner removed the file: a later process locks another
-
-
-def _write_owner(lock: int) -> None:
-    of_job = f" (job {host.job_id()})" if host.job_id() else ""
-    owner = f"process {os.getpid()} on {socket.gethostname()}{of_job}"
-    since = datetime.now(UTC).isoformat(timespec="seconds")
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{owner}, at work on it since {since}".encode(), 0)

@@ -89,8 +89,12 @@ def run_child(request: dict[str, Any], channels: Channels, parent: int) -> NoRet
         os.environ.clear()
         os.environ.update(request["environment"])
         torch = sys.modules.get("torch")
-        if torch is not None and torch.cuda._is_in_bad_fork():  # an import has started CUDA
-            run_afresh(request["module"], channels, parent)
+        if torch is not None and torch.cuda._is_in_bad_fork():
+            # An import has started CUDA: a fresh interpreter takes the place of this one.
+            for descriptor in channels:
+                os.set_inheritable(descriptor, True)
+            program = ["-m", "bench.execution.worker", request["module"], str(parent)]
+            os.execv(sys.executable, [sys.executable, *program, *map(str, channels)])
         worker.run(request["module"], channels, parent)
         code = 0
     except BaseException:
@@ -100,14 +104,6 @@ def run_child(request: dict[str, Any], channels: Channels, parent: int) -> NoRet
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
-
-
-def run_afresh(module: str, channels: Channels, parent: int) -> NoReturn:
-    """Run the request in a fresh interpreter in place of this one."""
-    for descriptor in channels:
-        os.set_inheritable(descriptor, True)
-    arguments = ["-m", "bench.execution.worker", module, str(parent), *map(str, channels)]
-    os.execv(sys.executable, [sys.executable, *arguments])
 
 
 def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:

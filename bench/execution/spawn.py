@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 from bench.execution.worker import Channels
 from bench.host import host, linux
@@ -241,11 +241,22 @@ def run_in_fork(work: Callable[[], T]) -> T:
     with _delayed_interrupt():
         pid = os.fork()
     if not pid:
-        _send_result(work, write, parent)
+        code = 1
+        try:
+            linux.die_with_parent(parent)
+            try:
+                content = pickle.dumps((True, work()))
+            except BaseException as error:
+                content = pickle.dumps((False, error))
+            with open(write, "wb") as pipe:
+                pipe.write(content)
+            code = 0
+        finally:
+            os._exit(code)
     os.close(write)
     try:
-        with open(read, "rb") as pipe:
-            content = pipe.read()
+        with open(read, "rb") as received:
+            content = received.read()
     finally:
         _, status = os.waitpid(pid, 0)
     if not content:
@@ -258,18 +269,3 @@ def run_in_fork(work: Callable[[], T]) -> T:
         raise value
     result: T = value
     return result
-
-
-def _send_result(work: Callable[[], T], write: int, parent: int) -> NoReturn:
-    code = 1
-    try:
-        linux.die_with_parent(parent)
-        try:
-            content = pickle.dumps((True, work()))
-        except BaseException as error:
-            content = pickle.dumps((False, error))
-        with open(write, "wb") as pipe:
-            pipe.write(content)
-        code = 0
-    finally:
-        os._exit(code)

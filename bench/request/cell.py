@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from bench.errors import RequestError, errors_of
 from bench.models import auto
-from bench.request import code_hash, parameters, plugins, weights
+from bench.request import answering, code_hash, parameters, plugins, weights
 from bench.request.parameters import check_device, check_values, decoded_tokens
 from bench.request.schema import (
     BASELINE,
@@ -300,9 +300,7 @@ class Cell:
         prompt = parameters.prompt_form(request, model, task)
         scored = MEASURES[request["measure"]].quality and not request["probe"]
         if scored and model["weights"] != "random" and model.get("untrained"):
-            from bench.request.answering import no_answers
-
-            raise no_answers(model, task.name)
+            raise answering.no_answers(model, task.name)
         if answers in ("choice", "span"):
             model["marks"] = marks
         new_tokens = decoded_tokens(request)

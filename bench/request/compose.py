@@ -80,14 +80,8 @@ def _cached(kind: str, words: Sequence[str], make: Callable[[], Any]) -> Any:
 
 
 def _without_plain(overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Key → value of the plain values, and the other overrides."""
-    plain = _plain_values(overrides)
-    return plain, [each for each in overrides if each.partition("=")[0] not in plain]
-
-
-def _plain_values(overrides: Sequence[str]) -> dict[str, Any]:
     """Key → value of the overrides that set an integer or a folder on which no other part of a
-    request depends."""
+    request depends; and the other overrides."""
     plain: dict[str, Any] = {}
     others = set()
     for key, _, value in (override.partition("=") for override in overrides):
@@ -97,7 +91,8 @@ def _plain_values(overrides: Sequence[str]) -> dict[str, Any]:
             plain[key] = value
         else:
             others.add(key)
-    return {key: value for key, value in plain.items() if key not in others}
+    plain = {key: value for key, value in plain.items() if key not in others}
+    return plain, [each for each in overrides if each.partition("=")[0] not in plain]
 
 
 def _ingredients(overrides: Sequence[str]) -> list[str]:
@@ -130,12 +125,13 @@ def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[s
     import yaml
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
+    from hydra.core.config_store import ConfigStore
     from hydra.core.global_hydra import GlobalHydra
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-    schema.register()
+    ConfigStore.instance().store(name="bench_schema", node=schema.Config)
     GlobalHydra.instance().clear()
     words = hydra_overrides(overrides)
     try:

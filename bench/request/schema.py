@@ -271,10 +271,3 @@ def not_a_word(given: str) -> RequestError:
 def uses_adapted(protocol: str | None, recipe: Mapping[str, Any] | None) -> bool:
     """Whether a method uses the weights that were adapted to it."""
     return protocol in (None, WeightsProtocol.FINETUNE) and not recipe
-
-
-def register() -> None:
-    """Registers the schema with Hydra, as the first of the defaults."""
-    from hydra.core.config_store import ConfigStore
-
-    ConfigStore.instance().store(name="bench_schema", node=Config)
