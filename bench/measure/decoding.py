@@ -41,7 +41,6 @@ from bench.measure.timed_call import Arm, Drawn, Forward, Process
 from bench.measure.two_arms import (
     MIN_SAMPLE_NS,
     TwoArms,
-    answer_outside,
     outside_cost_ns,
     vanilla_failure,
 )
@@ -65,8 +64,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
     with torch.inference_mode():
         both = both_arms(cell, family, inputs, process, report)
         if "outside" in request:
-            answer_outside(report.link, both.base)
-            return {}
+            return both.outside(0)
         if "share" in request:
             with integrity.rechecked(family):
                 return both.further(PairShare(**request["share"]))

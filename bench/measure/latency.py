@@ -24,14 +24,11 @@ from bench.measure.perturbed_inputs import Input, PerturbedInputs
 from bench.measure.timed_call import Arm, Process
 from bench.measure.two_arms import (
     LONG_NS,
-    OUTSIDE_WARM_CALLS,
     WARM_CALLS_AGAIN,
     TwoArms,
-    answer_outside,
     kernel_of,
     plan_pairs,
     vanilla_failure,
-    warm_up,
 )
 from bench.models.base import Family
 from bench.models.wrappers import Wrapped
@@ -53,9 +50,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
         method = Arm(family, family.method, inputs, device, process)
         both = TwoArms(method, method.of(arms.vanilla()), cell, report, scored=scored)
         if "outside" in request:
-            warm_up(both.base, OUTSIDE_WARM_CALLS)
-            answer_outside(report.link, both.base)
-            return {}
+            return both.outside()
         if "share" in request:
             with integrity.rechecked(family):
                 calls = 1

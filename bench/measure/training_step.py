@@ -18,14 +18,7 @@ from bench.measure import integrity, memory
 from bench.measure.paired_timing import PairShare
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.timed_call import Arm, Forward, Process
-from bench.measure.two_arms import (
-    OUTSIDE_WARM_CALLS,
-    TwoArms,
-    answer_outside,
-    plan_pairs,
-    vanilla_failure,
-    warm_up,
-)
+from bench.measure.two_arms import TwoArms, plan_pairs, vanilla_failure
 from bench.models.base import Family
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
@@ -65,9 +58,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
     method = StepArm(family, family.method, inputs, device, process, targets=targets)
     both = TwoArms(method, method.of(arms.vanilla()), cell, report, STAGE)
     if "outside" in request:
-        warm_up(both.base, OUTSIDE_WARM_CALLS)
-        answer_outside(report.link, both.base)
-        return {}
+        return both.outside()
     if "share" in request:
         return both.further(PairShare(**request["share"]))
     failure = {} if both.cell.is_baseline else vanilla_failure(both.base)

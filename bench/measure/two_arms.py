@@ -41,6 +41,8 @@ WARM_CALLS_AGAIN = 2
 """Calls of each arm before the first sample of a further process; one if calls are long."""
 CHECK_CALLS = 2
 """Calls of the method in the checks of a further process; none if calls are long."""
+OUTSIDE_WARM_CALLS = 1
+"""Warm-up calls of vanilla in its separate process, before the supervisor requests samples."""
 
 A = TypeVar("A", bound=Arm)
 
@@ -82,6 +84,12 @@ class TwoArms(Generic[A]):
             warm_up(arm, calls - len(arm.took))
         twin, _ = twin_arm(self.method, calls)
         return self.timed(twin, share)
+
+    def outside(self, calls: int = OUTSIDE_WARM_CALLS) -> dict[str, Any]:
+        """Vanilla answers the supervisor, after some calls. It has no columns."""
+        warm_up(self.base, calls)
+        answer_outside(self.report.link, self.base)
+        return {}
 
     def timed(self, twin: Arm | None, share: PairShare) -> dict[str, Any]:
         """`timed`: the share's pairs with vanilla, then `engine`: its pairs with the exact twin, as
@@ -232,8 +240,6 @@ LONG_NS, LONG_SAMPLES = 1_000_000_000, 1
 ALONE_SAMPLES = 12
 """Samples of short calls if one process times all pairs, at most one for every pair: there are no
 other processes to average out disturbances."""
-OUTSIDE_WARM_CALLS = 1
-"""Warm-up calls of vanilla in its separate process, before the supervisor requests samples."""
 
 
 def outside_cost_ns(method_ns: int, base_ns: int) -> int:
