@@ -10,7 +10,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -73,10 +73,21 @@ class CellRun:
         limits = self.limits(server)
         return started(f"bench.{module}", content, limits, server, progress, handlers)
 
-    def limits(self, server: ForkServer | None = None) -> Limits:
-        # A GPU's driver maps far more memory than it uses, and the limit would count it.
-        memory_bytes = child_memory_bytes(server) if self.on_cpu else None
-        return Limits.after(self.deadline_s, memory_bytes=memory_bytes, environment=self.variables)
+    def limits(self, server: ForkServer | None) -> Limits:
+        """Limits of a child. It may allocate so many bytes, pages shared with the server included,
+        that it fails before any other process on the machine."""
+        limits = Limits.after(self.deadline_s, environment=self.variables)
+        if not self.on_cpu:
+            # A GPU's driver maps far more memory than it uses, and the limit would count it.
+            return limits
+        shared = linux.status_bytes("VmRSS", server.child.pid) if server else 0
+        free = host.available_memory()
+        if (left := host.job_memory_left()) is not None:
+            # Slurm kills the whole job at its limit.
+            free = min(free, max(2 * SPARE_BYTES, left))
+        most = max(0, free + shared - SPARE_BYTES)
+        own = os.environ.get(MEMORY_LIMIT)
+        return replace(limits, memory_bytes=min(most, int(own)) if own else most)
 
     @property
     def on_cpu(self) -> bool:
@@ -124,11 +135,15 @@ def _load(
 ) -> Outcome | None:
     """Have a fork of a server load the cell, and become a server with this key."""
     request = {"cell": run.cell.to_json(), "encodes": encodes}
+
+    def loaded(running: Running, message: Mapping[str, Any]) -> NoReturn:
+        raise _ParentLoaded
+
     with ExitStack() as opened:
         running = opened.enter_context(
             started(
                 "bench.execution.fork_server", request, run.limits(server), server, run.progress,
-                {"loaded": _raise_loaded}, socket.SOCK_SEQPACKET,
+                {"loaded": loaded}, socket.SOCK_SEQPACKET,
             )
         )  # fmt: skip
         try:
@@ -161,23 +176,6 @@ def inputs_key(cell: Cell) -> str:
 
 class _ParentLoaded(Exception):
     """A parent has loaded its cell."""
-
-
-def _raise_loaded(running: Running, message: Mapping[str, Any]) -> NoReturn:
-    raise _ParentLoaded
-
-
-def child_memory_bytes(server: ForkServer | None = None) -> int:
-    """Bytes that a child may allocate, including pages shared with the server: the child fails
-    before any other process on the machine."""
-    shared = linux.status_bytes("VmRSS", server.child.pid) if server else 0
-    free = host.available_memory()
-    if (left := host.job_memory_left()) is not None:
-        # Slurm kills the whole job at its limit.
-        free = min(free, max(2 * SPARE_BYTES, left))
-    limit = max(0, free + shared - SPARE_BYTES)
-    own = os.environ.get(MEMORY_LIMIT)
-    return min(limit, int(own)) if own else limit
 
 
 # One run of a cell, and one training, at a time, by a lock in its folder. The kernel holds the lock

@@ -29,7 +29,16 @@ class PerturbedInputs:
         self.batches = batches
         self.random = random.Random()
         self.original = [ids.clone() for ids, _ in batches]
-        self.free = [_free_positions(ids, sequence) for ids, sequence in batches]
+        # Of each row, the positions that are neither padding, nor VIP, nor last.
+        self.free: list[list[Tensor]] = []
+        for ids, sequence in batches:
+            free = torch.ones_like(ids, dtype=torch.bool)
+            free[:, -1] = False
+            if sequence.valid is not None:
+                free &= sequence.valid
+            if sequence.vip is not None:
+                free &= ~sequence.vip
+            self.free.append([row.nonzero()[:, 0] for row in free])
 
     @property
     def tokens(self) -> float:
@@ -81,13 +90,3 @@ class PerturbedInputs:
             if 2 * changed > len(new):
                 break
         return best
-
-
-def _free_positions(ids: Tensor, sequence: SequenceInfo) -> list[Tensor]:
-    """For each row the positions that are neither padding, nor VIP, nor last."""
-    free = torch.ones_like(ids, dtype=torch.bool)
-    free[:, -1] = False
-    for mask in (sequence.valid, None if sequence.vip is None else ~sequence.vip):
-        if mask is not None:
-            free &= mask
-    return [row.nonzero()[:, 0] for row in free]

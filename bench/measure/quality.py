@@ -121,7 +121,11 @@ class Asked:
             [prompts.question(row, family.tokenizer, task.decoder) for row in others]
             for _, *others in asked
         ]
-        hashes = [_input_hash(*each) for each in zip(encoded, later, strict=True)]
+        hashes = []
+        for row, questions in zip(encoded, later, strict=True):
+            after = itertools.chain(*_continuations([row]), *questions)
+            ids = json.dumps([*row.ids, *after])
+            hashes.append(hashlib.sha256(ids.encode()).hexdigest()[:16])
         return cls(task, asked, encoded, later, hashes)
 
     def missing(self, done: Iterable[Sequence[Any]]) -> list[int]:
@@ -213,12 +217,6 @@ def _words(row: Row, encoded: Encoded, tokenizer: Any) -> int:
 def _continuations(encoded: Sequence[Encoded]) -> list[Sequence[int]]:
     """Token ids that the model reads after each prompt; none if it generates answers."""
     return [row.continuation for row in encoded if isinstance(row, Continued)]
-
-
-def _input_hash(encoded: Encoded, later: Sequence[Sequence[int]]) -> str:
-    after = [*_continuations([encoded]), *later]
-    ids = [*encoded.ids, *itertools.chain.from_iterable(after)]
-    return hashlib.sha256(json.dumps(ids).encode()).hexdigest()[:16]
 
 
 # The likelihood of given texts that a model reads after a prompt, through a method's cache.

@@ -279,7 +279,10 @@ def ratio_over_processes(
     logs = _log_ratios(method_ns, base_ns)
     medians = np.array([np.median(logs[places == one]) for one in np.unique(places)])
     if len(medians) < 2:
-        return ProcessRatio(_of_one(within), 1, None)
+        # Another process would differ by a factor; the two errors are independent.
+        factor = (1 + ASSUMED_SD_PCT / 100) ** NormalDist().inv_cdf(0.975)
+        both = ratio_of_ratios(Ratio(1.0, 1 / factor, factor, 1.0, within.n), within)
+        return ProcessRatio(both._replace(p=max(both.p, within.p)), 1, None)
     across = _of_draws(medians)
     agree = (across.ratio - 1) * (within.ratio - 1) > 0
     ratio = across._replace(
@@ -325,14 +328,6 @@ def _of_draws(logs: Floats) -> Ratio:
         p = student_t_p(abs(centre) / error, count - 1) if error else float(not centre)
     ratio, lo, hi = (math.exp(centre + side * reach) for side in (0, -1, 1))
     return Ratio(ratio, lo, hi, p, count)
-
-
-def _of_one(within: Ratio) -> Ratio:
-    """One process's ratio as an estimate for any process; the two errors are independent."""
-    factor = (1 + ASSUMED_SD_PCT / 100) ** NormalDist().inv_cdf(0.975)
-    another = Ratio(1.0, 1 / factor, factor, 1.0, within.n)
-    both = ratio_of_ratios(another, within)
-    return both._replace(p=max(both.p, within.p))
 
 
 def widened(ratio: Ratio, value: float) -> Ratio:
