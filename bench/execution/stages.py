@@ -35,10 +35,7 @@ steps, 12.5 GB with it."""
 TRAINING_DEADLINE_S = 14 * 24 * 3600.0
 """Practically no deadline: a stopped training continues from its last checkpoint."""
 MAX_PROBED_LENGTH = 1 << 22
-
 PAGE_FAULTS = ("lat_page_faults", "base_page_faults")
-
-
 Stage = Callable[[CellRun], tuple[Outcome, Columns]]
 
 
@@ -236,9 +233,7 @@ def max_length(run: CellRun) -> tuple[Outcome, Columns]:
             break
     if not fits:
         return outcome, {}
-    return replace(outcome, status=Status.OK), {
-        "max_length_fit": fits, "max_length_end": end,
-    }  # fmt: skip
+    return replace(outcome, status=Status.OK), {"max_length_fit": fits, "max_length_end": end}
 
 
 def training_step(run: CellRun) -> tuple[Outcome, Columns]:

@@ -78,11 +78,6 @@ class Report:
                 content = content[os.write(self.descriptor, content) :]
 
 
-def main() -> None:
-    module, parent, *descriptors = sys.argv[1:]
-    run(module, Channels(*map(int, descriptors)), int(parent))
-
-
 def run(module: str, channels: Channels, parent: int) -> None:
     """Run `measure` of a module on the request and write its result. This process is killed when
     `parent` ends."""
@@ -204,4 +199,5 @@ def _mallopt(options: dict[int, int]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    name, parent, *descriptors = sys.argv[1:]
+    run(name, Channels(*map(int, descriptors)), int(parent))

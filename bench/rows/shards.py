@@ -269,7 +269,7 @@ def _read(file: Any, names: list[str] | None, row: int | None) -> Any:
 
 
 def _with_ratio(table: Any) -> Any:
-    """A table of an older version with `engine.kv_ratio_16bit`, for rows with decoding."""
+    """A table of an older version with `row_facts.kv_ratio_16bit`, for rows with decoding."""
     import pyarrow.compute as pc
 
     if not set(RATIO_16BIT_OF) <= set(table.column_names):
