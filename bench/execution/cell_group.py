@@ -39,8 +39,8 @@ FULL_BATCH = 48
 of SmolLM2-135M on 1 thread takes 15 ms a row for 12 rows, 3.6 for 52, and 3.4 for 64."""
 OWN = "methods."
 """The project's own methods: another's code could read a neighbour's cache in the same process."""
-VANILLA = "-1"
-"""The number of vanilla among the cells whose times are measured in turns."""
+VANILLA = -1
+"""The number of vanilla among cells whose times are measured in turns; theirs start at 0."""
 
 
 def key(cell: Cell) -> str | None:
@@ -186,7 +186,7 @@ def time_in_turns(run: CellRun, cells: Sequence[Cell]) -> tuple[Outcome, dict[st
 
 def _columns(cell: Cell, name: str, number: str, parts: Sequence[Columns]) -> Columns:
     counts: dict[str, Columns] = parts[0]["counts"]
-    base = counts[VANILLA]
+    base = counts[str(VANILLA)]
     columns: Columns = {name: pooled([part["timed"][number] for part in parts])}
     if cell.is_baseline:
         return columns | base

@@ -50,7 +50,6 @@ from bench.rows.columns import Row
 from methods.base import Method
 
 T = TypeVar("T")
-STAGE = "decoding"
 SAMPLES_OF_ANSWER = 8
 """A sample is an eighth of an answer's steps, so that the pairs of a process cover whole answers;
 it has fewer steps if time is short, more if they would take less than MIN_SAMPLE_NS."""
@@ -152,7 +151,7 @@ def both_arms(
     assert cell.new_tokens is not None
     answers, device = ForcedAnswers(inputs, cell.new_tokens - 1), cell.device["kind"]
     method = DecodingArm(family, family.method, inputs, device, process, answers=answers)
-    return TwoArms(method, method.of(arms.vanilla()), cell, report, STAGE)
+    return TwoArms(method, method.of(arms.vanilla()), cell, report, "decoding")
 
 
 # Decoding of a forced answer: every arm reads the same prompt and then the same tokens, so that all

@@ -32,7 +32,6 @@ from bench.models.base import Family
 from bench.request.cell import Cell
 from methods.base import Method
 
-STAGE = "engine"
 QUESTION_TOKENS, REPEATS = 16, 3
 OF_CALLS = ("engine", "lat_page_faults", "base_page_faults", "wall_samples_ns")
 """Columns that describe calls in this process; an engine has none of them."""
@@ -65,7 +64,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
         else:
             answer = partial(of_engine, base_engine, tokens)
             base = arm(base_engine, base_engine.method, answer=answer)
-        both = TwoArms(method, base, cell, report, STAGE)
+        both = TwoArms(method, base, cell, report, "engine")
         with torch.inference_mode():
             if "share" in request:
                 return _columns(both, both.further(PairShare(**request["share"])))

@@ -26,7 +26,6 @@ from bench.train.batches import IGNORED, Batch, BatchLoader
 from bench.train.trainer import adamw, load_for_training
 from methods.base import Method, SequenceInfo
 
-STAGE = "training_step"
 ADAMW_OPTIONS = {"lr": 0.0, "weight_decay": 0.01, "beta2": 0.999, "eps": 1e-8}
 """With a learning rate of 0, a step does all the work and leaves the weights unchanged."""
 
@@ -56,7 +55,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
     inputs = PerturbedInputs([(b.ids, b.sequence) for b in batches])
     targets = [batch.target for batch in batches]
     method = StepArm(family, family.method, inputs, device, process, targets=targets)
-    both = TwoArms(method, method.of(arms.vanilla()), cell, report, STAGE)
+    both = TwoArms(method, method.of(arms.vanilla()), cell, report, "training_step")
     if "outside" in request:
         return both.outside()
     if "share" in request:

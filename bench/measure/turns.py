@@ -19,6 +19,7 @@ import torch
 
 from bench.errors import RunError
 from bench.execution import arms, worker
+from bench.execution.cell_group import VANILLA
 from bench.measure import latency
 from bench.measure.decoding import DecodingArm, ForcedAnswers, copied
 from bench.measure.memory import COUNTED_STEPS, CacheCount
@@ -38,8 +39,6 @@ STEPS = 4
 """Timed steps of a sample, after an untimed one."""
 NEIGHBOURS = 6
 """The most methods between two samples of vanilla."""
-VANILLA = -1
-"""The number of vanilla among the methods; the numbers of cells start at 0."""
 
 
 def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:

@@ -12,11 +12,10 @@ from statistics import NormalDist
 from typing import NamedTuple, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from bench.statistics.paired import SCALE, student_t_quantile
+from bench.statistics.paired import FLIPS, SCALE, Floats, student_t_quantile
 
-Floats = NDArray[np.float64]
 Documents = Sequence[Hashable]
 
 FEWEST_VARIED = 10
@@ -26,7 +25,6 @@ RESAMPLES = 2000
 DRAWS = 500_000
 """Random numbers in a distribution-free interval."""
 TAIL = 0.025
-FLIPS = 9_999
 POWER = 0.8
 
 
