@@ -94,12 +94,13 @@ def _run_sweep(overrides: Sequence[str]) -> int:
     """Run the unfinished cells of a request and store a row for each. Exit code 2 when a request
     was refused, 1 when a run failed."""
     from bench.rows.shards import StoreError
-    from bench.sweep import launchers, log, slurm, sweep
+    from bench.sweep import log, slurm, sweep
     from bench.sweep import plan as planning
+    from bench.sweep.grid import SLURM
     from bench.terminal.run_progress import SweepProgress
 
     plan = planning.plan(overrides)
-    if plan.engine == launchers.SLURM and plan.open and slurm.settle(plan.results):
+    if plan.engine == SLURM and plan.open and slurm.settle(plan.results):
         plan = planning.plan(overrides)  # jobs of earlier sweeps that were lost have rows now
     command = shlex.join(["bench", "run", "-m", *overrides])
     stream = log.EventStream(plan.events, log.new_id())
@@ -126,7 +127,7 @@ def _run_sweep(overrides: Sequence[str]) -> int:
         stream.exit_code = sweep.exit_code(plan, outcomes)
     if unmeasured := sweep.left_out(plan, outcomes):
         try:
-            sweep.store_rows(plan, unmeasured, here=plan.engine != launchers.SLURM)
+            sweep.store_rows(plan, unmeasured, here=plan.engine != SLURM)
         except (RequestError, StoreError) as error:
             print(f"bench: no rows for what the budget left out: {error}", file=sys.stderr)
     ids = [outcome.row_id for outcome in outcomes if outcome.row_id]
@@ -249,8 +250,9 @@ def plan(words: Sequence[str], form: str) -> int:
 @format_option()
 def status(ids: Sequence[str], folder: Path, every: bool, cancel: bool, form: str) -> int:
     """Exit code 1 when a cell of a displayed sweep has failed."""
-    from bench.sweep import launchers, slurm
     from bench.sweep import plan as planning
+    from bench.sweep import slurm
+    from bench.sweep.grid import SLURM
     from bench.sweep.log import sweeps
 
     results = folder.expanduser().resolve()
@@ -267,7 +269,7 @@ def status(ids: Sequence[str], folder: Path, every: bool, cancel: bool, form: st
     failed = 0
     for record in found:
         if cancel:
-            if record.content["engine"] != launchers.SLURM:
+            if record.content["engine"] != SLURM:
                 raise RequestError(
                     f"{record.id} has no jobs in a queue: stop it where it runs, by Ctrl-C"
                 )
@@ -280,10 +282,11 @@ def _show(record: Record, done: dict[str, Any], form: str) -> int:
     """Show one sweep. Returns the number of its failed cells."""
     from rich.markup import escape
 
-    from bench.sweep import launchers, slurm
+    from bench.sweep import slurm
+    from bench.sweep.grid import SLURM
 
     content, jobs, alive = record.content, dict[int, Any](), slurm.is_alive(record)
-    if content["engine"] == launchers.SLURM:
+    if content["engine"] == SLURM:
         try:
             jobs = slurm.by_cell(record, slurm.queued(record.queue_name))
         except slurm.SlurmError as error:

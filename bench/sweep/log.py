@@ -25,7 +25,7 @@ from bench.execution.runner import unwritable
 from bench.files import replacing
 from bench.rows.row_facts import engine_only, longest_input
 from bench.status import PlanState, Status
-from bench.sweep import launchers
+from bench.sweep.grid import JOBLIB
 from bench.units import finite, score_digits
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Record:
         """A new folder with the open cells of a plan, named by `new_id`. Raises RequestError if it
         can't be made."""
         started = time.time()
-        several = plan.engine == launchers.JOBLIB and plan.n_parallel != 1
+        several = plan.engine == JOBLIB and plan.n_parallel != 1
         content: dict[str, Any] = {
             "command": command,
             "launcher": plan.launcher_name,
