@@ -25,7 +25,6 @@ from bench.execution.runner import unwritable
 from bench.files import replacing
 from bench.rows.row_facts import engine_only, longest_input
 from bench.status import PlanState, Status
-from bench.sweep.grid import JOBLIB
 from bench.units import finite, score_digits
 
 if TYPE_CHECKING:
@@ -58,9 +57,11 @@ class CellOutcome:
     @classmethod
     def of(cls, row: Mapping[str, Any], seconds: float = 0.0) -> Self:
         """The outcome of a row's cell."""
+        values = {name: finite(row.get(name)) for name in FIGURES}
+        measured = {name: value for name, value in values.items() if value is not None}
         return cls(
             Status(row["status"]).exit_code, row["status"], row.get("status_detail") or "",
-            row["row_id"], _figures(row), seconds, _key_figures(row),
+            row["row_id"], _figures(row), seconds, measured,
         )  # fmt: skip
 
 
@@ -77,12 +78,6 @@ def _figures(row: Mapping[str, Any]) -> str:
     if longest := longest_input(row):
         parts.append(f"fits {longest}")
     return " · ".join(parts)
-
-
-def _key_figures(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The key figures of a row in its event."""
-    values = {name: finite(row.get(name)) for name in FIGURES}
-    return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -106,12 +101,11 @@ class Record:
         """A new folder with the open cells of a plan, named by `new_id`. Raises RequestError if it
         can't be made."""
         started = time.time()
-        several = plan.engine == JOBLIB and plan.n_parallel != 1
         content: dict[str, Any] = {
             "command": command,
             "launcher": plan.launcher_name,
             "engine": plan.engine,
-            "workers": f"n_jobs={plan.launcher['n_jobs']}" if several else None,
+            "workers": plan.workers,
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "started": started,

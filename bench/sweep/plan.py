@@ -113,6 +113,12 @@ class Plan:
         return 1
 
     @property
+    def workers(self) -> str | None:
+        """The setting by which cells run at the same time on this machine."""
+        several = self.engine == JOBLIB and self.n_parallel != 1
+        return f"n_jobs={self.launcher['n_jobs']}" if several else None
+
+    @property
     def groups(self) -> list[list[Planned]]:
         """The cells that answer together."""
         found: dict[int, list[Planned]] = {}

@@ -39,7 +39,6 @@ REASON_LETTERS = 160
 WATCH_S = {JOBLIB: 1.0, SLURM: 3.0}
 """Launchers whose cells run in other processes → seconds between two reads of their notes."""
 UNTIL_KILLED_S = 600.0
-"""Parameters of `runner.run` that a request has."""
 LIMITS = (Status.OOM_HOST, Status.OOM_DEVICE, Status.TIMEOUT)
 """Statuses of a cell that ran out of memory or time; longer inputs would have them, too."""
 
@@ -104,11 +103,11 @@ def left_out(plan: Plan, outcomes: Sequence[CellOutcome]) -> list[tuple[Planned,
     ]
 
 
-def store_rows(plan: Plan, cells: Sequence[tuple[Planned, str]], here: bool) -> int:
+def store_rows(plan: Plan, cells: Sequence[tuple[Planned, str]], here: bool) -> None:
     """Stores rows `skipped` for cells left out for lack of time, each with its reason, unless the
-    store has a row of the cell. `here`: this machine would have run them. Returns the number of
-    rows. Raises RequestError and StoreError."""
-    store, hashed, count = Store(plan.results), {}, 0
+    store has a row of the cell. `here`: this machine would have run them. Raises RequestError and
+    StoreError."""
+    store, hashed = Store(plan.results), dict[str, Any]()
     for planned, reason in cells:
         cell = planned.cell
         if cell is None:
@@ -123,8 +122,6 @@ def store_rows(plan: Plan, cells: Sequence[tuple[Planned, str]], here: bool) -> 
         facts = host.fingerprint(cell.threads, cell.device["kind"]) if here else {}
         facts |= {"status_stage": "plan", "experiment": planned.request["experiment"]}
         runner.store_unmeasured(cell, plan.results, Status.SKIPPED, detail, **facts)
-        count += 1
-    return count
 
 
 def _run_jobs(plan: Plan, record: Record) -> None:
