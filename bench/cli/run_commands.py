@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bench.errors import RequestError, RunError
+from bench.request.schema import BASELINE
 from bench.status import PlanState, Status
 from bench.terminal import output
 from bench.terminal.options import (
@@ -36,6 +37,26 @@ WORTH_SAYING_S = 10.0
 """If the work before the first stage takes longer, it is announced."""
 MAX_ROWS = 60
 """Rows that are listed at the end of a sweep; bench results lists more."""
+TRAIN_HELP = """\
+Trains the weights that `bench run` with the same words would use, or finds them, and prints the
+folder. Interrupted, it goes on with the same command.
+
+  recipe=lra_small_listops   how to train             bench ls recipes
+  method=vcc                 with which method in it; vanilla trains exact attention
+  task=… model=… length=…    set by the recipe; named here, they replace what it says
+  protocol=…                 from-scratch | finetune | swap (trained with vanilla)
+                             (default: finetune for a checkpoint, from-scratch for a size)
+  seed=0                     of the first weights, the order of rows, and dropout
+  recipe.steps=…             any of the recipe's numbers: bench train recipe=NAME --show
+  checkpoints=FOLDER         where trained weights are kept
+
+  bench train recipe=lra_small_listops method=bigbird
+  bench run   recipe=lra_small_listops method=bigbird       # trained if need be, then measured
+
+Several processes, on GPUs or machines, and on CPUs:
+  accelerate launch --num_processes 2 -m bench train recipe=NAME …
+  torchrun --nproc_per_node 2 -m bench train recipe=NAME …
+"""
 PLAN_COLUMNS = ("state", "overrides", "seconds", "memory_bytes", "reason", "row_id", "group")
 
 
@@ -150,8 +171,6 @@ def _run_sweep(overrides: Sequence[str]) -> int:
 def after_row(row: Mapping[str, Any], overrides: Sequence[str]) -> str:
     """After one cell: a sweep of the same request, its comparison, the page; empty if the cell
     failed, since its error must be solved first."""
-    from bench.request.schema import BASELINE
-
     if row["status"] != Status.OK:
         return ""
     left_out = ("method=", "engine=", "length=", "force=", "experiment=")
@@ -167,8 +186,6 @@ def after_row(row: Mapping[str, Any], overrides: Sequence[str]) -> str:
 
 def after_sweep(plan: Plan, outcomes: Sequence[CellOutcome], overrides: Sequence[str]) -> str:
     """The comparison and the page of the sweep's rows; empty if there are none."""
-    from bench.request.schema import BASELINE
-
     ended = zip(plan.open, outcomes, strict=False)
     cells = [p.cell for p in plan.cells if p.row_id] + [p.cell for p, one in ended if not one.code]
     methods = [cell.method["name"] for cell in cells if cell]
@@ -178,8 +195,6 @@ def after_sweep(plan: Plan, outcomes: Sequence[CellOutcome], overrides: Sequence
 
 def _after(method: str, overrides: Sequence[str]) -> str:
     """The comparison with vanilla, unless the method is vanilla, and the leaderboard."""
-    from bench.request.schema import BASELINE
-
     results = [word for word in overrides if word.startswith("results=")]
     commands = [["bench", "leaderboard", *results]]
     if method != BASELINE:
@@ -335,7 +350,7 @@ def _cell_state(note: dict[str, Any], job: Any, is_done: bool, alive: bool) -> d
     return {"state": "waits" if alive else "to do"}
 
 
-@command(as_written(Path(__file__).with_name("templates").joinpath("train_help.txt").read_text()))
+@command(as_written(TRAIN_HELP))
 @click.option("--show", is_flag=True, help="Print the recipe and train nothing.")
 @request_words()
 def train(words: Sequence[str], show: bool) -> int:
