@@ -203,7 +203,7 @@ def quality(
     if not np.any(ours != theirs):
         difference = difference._replace(note="every sample scores the same")
     difference = difference._replace(p=scores.paired_p(a, b, documents))
-    lo, hi = difference.lo or 0.0, difference.hi or 0.0
+    lo, hi = estimate.lo, estimate.hi
     margin *= 1 if higher_is_better else abs(mean) / 100
     if -margin <= lo and hi <= margin:
         return difference._replace(verdict=ChangeVerdict.SAME)

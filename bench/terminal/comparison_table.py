@@ -183,16 +183,15 @@ def _verdict(cell: CellComparison, difference: Difference) -> str:
 
 
 def _table(found: Iterable[tuple[CellComparison, Difference]]) -> str:
-    return "\n".join([*HEAD, *_fitting((_line(*pair) for pair in found), TABLE_LIMIT)])
-
-
-def _line(cell: CellComparison, difference: Difference) -> str:
-    name, *texts = figures(difference)
-    if difference.figure == "quality" and difference.change is not None:
-        name += f", {difference.comparison or UNKNOWN_WEIGHTS}"
-    verdict = _verdict(cell, difference)
-    verdict = f"**{verdict}**" if verdict == ChangeVerdict.WORSE else verdict
-    return f"| {' | '.join([_code(cell.shown), name, *texts, verdict])} |"
+    lines = []
+    for cell, difference in found:
+        name, *texts = figures(difference)
+        if difference.figure == "quality" and difference.change is not None:
+            name += f", {difference.comparison or UNKNOWN_WEIGHTS}"
+        verdict = _verdict(cell, difference)
+        verdict = f"**{verdict}**" if verdict == ChangeVerdict.WORSE else verdict
+        lines.append(f"| {' | '.join([_code(cell.shown), name, *texts, verdict])} |")
+    return "\n".join([*HEAD, *_fitting(lines, TABLE_LIMIT)])
 
 
 def _folded(summary: str, body: str) -> str:
