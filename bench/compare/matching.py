@@ -202,6 +202,11 @@ class CellComparison(NamedTuple):
         """The label, with a mark if the weights are toy weights."""
         return row_facts.labelled(self.label, {**self.pair.a, "weights_format": None})
 
+    @property
+    def failed_in_b(self) -> bool:
+        """Whether B's cell failed and A's did not."""
+        return self.pair.a["status"] == Status.OK != self.pair.b["status"]
+
     def difference(self, figure: str) -> Difference:
         found = (each for each in self.differences if each.figure == figure)
         return next(found, Difference(figure, note="not measured"))
@@ -332,12 +337,12 @@ def exceeded(limit: Limit, cells: Sequence[CellComparison]) -> Iterator[str]:
     and so does a comparison in which no cell has the figure."""
     comparable = False
     for cell in cells:
-        difference, status = cell.difference(limit.figure), cell.pair.b["status"]
+        difference = cell.difference(limit.figure)
         comparable |= difference.change_pct is not None
         if limit.exceeded_by(difference):
             yield f"{limit.text}: {cell.label}: {difference.change_pct:+.1f} %"
-        elif cell.pair.a["status"] == Status.OK != status and difference.change_pct is None:
-            yield f"{limit.text}: {cell.label}: B ended with {status}"
+        elif cell.failed_in_b and difference.change_pct is None:
+            yield f"{limit.text}: {cell.label}: B ended with {cell.pair.b['status']}"
             comparable = True
     if not comparable:
         notes = dict.fromkeys(cell.difference(limit.figure).note for cell in cells)

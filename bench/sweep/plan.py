@@ -202,12 +202,11 @@ def check_launcher(
     options = ("gpus_per_node", "gpus_per_task", "gres", "cpus_per_gpu", "mem_per_gpu")
     has_gpu = any(launcher.get(name) for name in options)
     has_gpu |= any("gpu" in f"{name} {value}" for name, value in more.items())
-    for device in devices:
-        if engine == SLURM and device["kind"] == "cuda" and not has_gpu:
-            name = device["name"]
-            raise RequestError(
-                f"device={name} needs a GPU of the cluster: hydra.launcher.gpus_per_node=1"
-            )
+    on_gpu = [device["name"] for device in devices if device["kind"] == "cuda"]
+    if engine == SLURM and on_gpu and not has_gpu:
+        raise RequestError(
+            f"device={on_gpu[0]} needs a GPU of the cluster: hydra.launcher.gpus_per_node=1"
+        )
     reason = f"{counted(n_timed, 'timed cell')}, and times of cells that run together are wrong"
     if n_timed and engine == JOBLIB and launcher.get("n_jobs") != 1:
         raise RequestError(f"{reason}: add measure=quality, or use launcher=local")

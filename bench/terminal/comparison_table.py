@@ -20,7 +20,6 @@ from bench.compare.verify import FigureCheck
 from bench.request import plugins
 from bench.rows.columns import Row
 from bench.rows.row_facts import UNKNOWN_WEIGHTS
-from bench.status import Status
 from bench.terminal import output
 from bench.terminal.output import clean_console, styled
 from bench.units import counted, mib, score_digits, times, within
@@ -143,7 +142,7 @@ def github_comment(
     verdicts = Counter(each.verdict for _, each in found)
     counts = [f"{verdicts[each]} {each}" for each in ORDER if verdicts[each]]
     counts += [f"{verdicts[None]} without a verdict"] if verdicts[None] else []
-    failed = sum(map(_failed, cells))
+    failed = sum(cell.failed_in_b for cell in cells)
     counts += [f"{failed} of B's cells failed"] if failed else []
     rows = [row for cell in cells for row in cell.pair]
     values = [{row.get(name) for row in rows} for name in SHARED]
@@ -173,12 +172,8 @@ def github_comment(
     return "\n\n".join(filter(None, parts))
 
 
-def _failed(cell: CellComparison) -> bool:
-    return cell.pair.a["status"] == Status.OK != cell.pair.b["status"]
-
-
 def _verdict(cell: CellComparison, difference: Difference) -> str:
-    ended = cell.pair.b["status"] if difference.change is None and _failed(cell) else "–"
+    ended = cell.pair.b["status"] if difference.change is None and cell.failed_in_b else "–"
     return str(difference.verdict or ended)
 
 
