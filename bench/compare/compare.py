@@ -148,28 +148,25 @@ def memory(a: Row, b: Row) -> Difference:
     """Peak memory of one cold forward. It is measured once and repeats within 1 %, so it has no
     interval: a change counts from 2 % and 1 MiB."""
     column = "rss_peak_delta_bytes" if a["device"] == "cpu" else "gpu_alloc_delta_bytes"
-    for side, row in (("A", a), ("B", b)):
-        if not value_of(row, column):
-            return Difference("memory", note=_why_missing(side, row, row["mem_reason"]))
-    if reason := _other_hosts(a, b):
-        return Difference("memory", note=reason)
-    if a["mem_method"] != b["mem_method"]:
-        methods = f"{a['mem_method']}, {b['mem_method']}"
-        return Difference("memory", note=f"read in two ways: {methods}")
-    return _fewer_bytes("memory", value_of(a, column), value_of(b, column))
+    found = _bytes("memory", a, b, column, "mem_reason")
+    reason = _other_hosts(a, b)
+    if not reason and a["mem_method"] != b["mem_method"]:
+        reason = f"read in two ways: {a['mem_method']}, {b['mem_method']}"
+    return Difference("memory", note=reason) if reason and found.change is not None else found
 
 
 def kv_held(a: Row, b: Row) -> Difference:
     """Bytes that the KV cache holds at the end of an answer, as counted. A change counts from the
     same thresholds as in `memory`."""
+    return _bytes("kv_held", a, b, "kv_bytes_held", "kv_reason")
+
+
+def _bytes(figure: str, a: Row, b: Row, column: str, reason: str) -> Difference:
+    """The change of a column of bytes; `reason` is the column that explains a missing value."""
     for side, row in (("A", a), ("B", b)):
-        if not row["kv_bytes_held"]:
-            return Difference("kv_held", note=_why_missing(side, row, row["kv_reason"]))
-    return _fewer_bytes("kv_held", a["kv_bytes_held"], b["kv_bytes_held"])
-
-
-def _fewer_bytes(figure: str, ours: int | None, theirs: int | None) -> Difference:
-    assert ours and theirs is not None
+        if not value_of(row, column):
+            return Difference(figure, note=_why_missing(side, row, value_of(row, reason)))
+    ours, theirs = value_of(a, column), value_of(b, column)
     change = _pct(theirs / ours)
     few_bytes = abs(theirs - ours) <= SAME_BYTES
     verdict = ChangeVerdict.WORSE if change > 0 else ChangeVerdict.BETTER
