@@ -229,7 +229,7 @@ def unpaired_quality(a: Row, b: Row) -> Difference:
     error = (down if change > 0 else up) / NormalDist().inv_cdf(1 - SURE / 2)
     p = 2 * NormalDist().cdf(-abs(change) / error) if error else float(not change)
     difference = difference._replace(lo=change - down, hi=change + up, p=p)
-    if -down < change < up:
+    if change - down <= 0 <= change + up:
         return difference
     better = (change > 0) == higher_is_better
     return difference._replace(verdict=ChangeVerdict.BETTER if better else ChangeVerdict.WORSE)

@@ -145,5 +145,11 @@ def test_scores_without_their_samples_by_hand():
     assert (found.lo, found.hi) == (pytest.approx(5.24, abs=0.05), pytest.approx(33.39, abs=0.05))
     assert found.p < 0.05
     assert unpaired_quality(b, a).verdict == "worse"
+    skewed = a | {"value": 50.0, "ci_lo": 40.0, "ci_hi": 51.0}, b | {"value": 57.0, "ci_lo": 55.0}
+    found = unpaired_quality(skewed[0], skewed[1] | {"ci_hi": 67.0})  # 7 - 2.2 … 7 + 14.1
+    assert found.verdict == "better" and found.lo == pytest.approx(4.76, abs=0.01)
+    skewed = a | {"value": 50.0, "ci_lo": 49.0}, b | {"value": 57.0, "ci_lo": 47.0, "ci_hi": 59.0}
+    found = unpaired_quality(skewed[0] | {"ci_hi": 60.0}, skewed[1])  # 7 - 14.1 … 7 + 2.2
+    assert found.verdict == "undecided" and found.lo == pytest.approx(-7.14, abs=0.01)
     unknown = unpaired_quality(a, b | {"ci_lo": None})
     assert (unknown.lo, unknown.verdict) == (None, "undecided")
