@@ -15,6 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from bench.compare.compare import SAME_BYTES
 from bench.errors import RequestError
 from bench.execution import runner
 from bench.execution.supervisor import Progress
@@ -35,7 +36,7 @@ POINTS = 1.0
 SAME_HOST, OTHER_HOST, IMPLAUSIBLE = 1.10, 1.5, 3.0
 """Factors between two latency ratios: up to which they are practically equal on one host, and on
 two hosts; and the largest one expected between any two hosts."""
-SAME_BYTES, SAME_BYTES_SHARE, OTHER_BYTES_SHARE = 1 << 20, 0.02, 0.25
+SAME_BYTES_SHARE, OTHER_BYTES_SHARE = 0.02, 0.25
 OUT_OF_RESOURCES = {Status.OOM_HOST, Status.OOM_DEVICE, Status.TIMEOUT, Status.SKIPPED}
 
 

@@ -172,7 +172,8 @@ def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
     cells = [planner.planned(point) for point in points]
     if cells and all(planned.state == PlanState.REFUSED for planned in cells):
         raise RequestError(cells[0].reason)
-    devices = {json.dumps(point.request["device"], sort_keys=True) for point in points}
+    # In order: of several wrong devices, the first one is named.
+    devices = dict.fromkeys(json.dumps(point.request["device"], sort_keys=True) for point in points)
     if engine != SLURM and not elsewhere:
         for text in devices:
             check_device(json.loads(text))
