@@ -18,6 +18,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
+from bench.engines.family import EngineFamily
 from bench.execution import arms, worker
 from bench.host import linux
 from bench.measure import integrity
@@ -72,6 +73,8 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         report.send("predictions", setting=0, records=records)
         answered += len(group)
         report(stage, answered, texts, stored)
+    if isinstance(family, EngineFamily):
+        family.session.close()  # a process's time is known once it has been waited for
     if cell.plan.speed and not (cell.is_baseline or cell.is_engine):
         group = [*arms.batches(asked.by_length(range(texts)), cell.batch)][-1]
         batch = arms.collate([encoded[i] for i in group], cell.device["kind"])

@@ -8,8 +8,9 @@ import torch
 import bench
 from bench.engines.base import Answer, Start
 from bench.engines.gguf_weights import file_of
+from bench.engines.process import EngineProcess
 from bench.errors import RequestError, RunError
-from bench.measure import engine
+from bench.measure import engine, quality
 from bench.models import stored
 from bench.models.base import Spec
 from bench.models.checkpoints import load_tokenizer
@@ -133,6 +134,25 @@ def test_a_row_compares_an_engine_with_vanilla(folder, tmp_path):
     assert row["lat_samples_ns"] and row["lat_base_samples_ns"] and row["tpot_ratio"] > 0
     assert row["whole_peak_ratio"] == row["whole_peak_bytes"] / row["base_whole_peak_bytes"]
     assert row["value"] is not None and row.get("kv_bytes_held") is None
+
+
+def test_the_process_is_waited_for_after_the_answers(folder, monkeypatch):
+    """Else its processor time counts as that of other processes, and the machine as busy."""
+    llama_cpp()
+    codes, close = [], EngineProcess.close
+
+    def closed(process):
+        close(process)
+        codes.append(process.process.returncode)
+
+    monkeypatch.setattr(EngineProcess, "close", closed)
+    words = ["engine=llama_cpp", f"model={folder}", "task=longeval_lines", "length=256", "n=2",
+             "measure=quality", "threads=1", "engine.weights=f16",
+             "model.weights=pretrained"]  # fmt: skip
+    report = type("Report", (), {"__call__": lambda *_: None, "send": lambda *_, **__: None})()
+    request = {"cell": bench.compose(*words).to_json(), "done": [[]], "stage": "quality"}
+    assert quality.measure(request, report)["tokens_seen_mean"] > 0
+    assert codes == [0]
 
 
 def test_a_row_compares_two_servers(folder, start, tmp_path):
