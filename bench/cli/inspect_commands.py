@@ -26,10 +26,10 @@ from bench.terminal import options, output
 from bench.terminal.options import PATH, OneOf, command, format_option, request_words
 from tasks.base import Data, DataError, Task
 from tasks.loading import lm_eval_package
-from tasks.loading.lm_eval_package import MODEL as LM_EVAL_MODEL
 from tasks.template import DEFAULT_SHAPE, SHAPES, task_files
 
 TEMPLATES = Path(__file__).parent / "templates"
+LM_EVAL_MODEL = lm_eval_package.MODEL
 TOKENIZER = "bench/models/embedded/t5"
 """The request with which tasks are checked."""
 SHOWN = 300
@@ -256,15 +256,14 @@ def new_method(name: str) -> dict[str, str]:
     if name in plugins.available("method"):
         raise RequestError(f"there is a method '{name}' already")
     title = "".join(part.capitalize() for part in name.split("_"))
-    about = f"# {title}: its line in `bench ls methods`."
-    code, test = (
-        (TEMPLATES / template).read_text().format(name=name, title=title)
-        for template in ("method.py.txt", "test_method.py.txt")
-    )
+    templates = {
+        f"methods/{name}.py": "method.py.txt",
+        f"conf/method/{name}.yaml": "method.yaml.txt",
+        f"tests/methods/test_{name}.py": "test_method.py.txt",
+    }
     return {
-        f"methods/{name}.py": code,
-        f"conf/method/{name}.yaml": f"{about}\nname: {name}\ntarget: methods.{name}:{title}\n",
-        f"tests/methods/test_{name}.py": test,
+        path: (TEMPLATES / template).read_text().format(name=name, title=title)
+        for path, template in templates.items()
     }
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bench.errors import RequestError, RunError
-from bench.request.schema import BASELINE
 from bench.status import PlanState, Status
 from bench.terminal import output
 from bench.terminal.options import (
@@ -37,26 +36,6 @@ WORTH_SAYING_S = 10.0
 """If the work before the first stage takes longer, it is announced."""
 MAX_ROWS = 60
 """Rows that are listed at the end of a sweep; bench results lists more."""
-TRAIN_HELP = """\
-Trains the weights that `bench run` with the same words would use, or finds them, and prints the
-folder. Interrupted, it goes on with the same command.
-
-  recipe=lra_small_listops   how to train             bench ls recipes
-  method=vcc                 with which method in it; vanilla trains exact attention
-  task=… model=… length=…    set by the recipe; named here, they replace what it says
-  protocol=…                 from-scratch | finetune | swap (trained with vanilla)
-                             (default: finetune for a checkpoint, from-scratch for a size)
-  seed=0                     of the first weights, the order of rows, and dropout
-  recipe.steps=…             any of the recipe's numbers: bench train recipe=NAME --show
-  checkpoints=FOLDER         where trained weights are kept
-
-  bench train recipe=lra_small_listops method=bigbird
-  bench run   recipe=lra_small_listops method=bigbird       # trained if need be, then measured
-
-Several processes, on GPUs or machines, and on CPUs:
-  accelerate launch --num_processes 2 -m bench train recipe=NAME …
-  torchrun --nproc_per_node 2 -m bench train recipe=NAME …
-"""
 PLAN_COLUMNS = ("state", "overrides", "seconds", "memory_bytes", "reason", "row_id", "group")
 
 
@@ -115,13 +94,12 @@ def _run_sweep(overrides: Sequence[str]) -> int:
     """Run the unfinished cells of a request and store a row for each. Exit code 2 when a request
     was refused, 1 when a run failed."""
     from bench.rows.shards import StoreError
-    from bench.sweep import log, slurm, sweep
+    from bench.sweep import launchers, log, slurm, sweep
     from bench.sweep import plan as planning
-    from bench.sweep.grid import SLURM
     from bench.terminal.run_progress import SweepProgress
 
     plan = planning.plan(overrides)
-    if plan.engine == SLURM and plan.open and slurm.settle(plan.results):
+    if plan.engine == launchers.SLURM and plan.open and slurm.settle(plan.results):
         plan = planning.plan(overrides)  # jobs of earlier sweeps that were lost have rows now
     command = shlex.join(["bench", "run", "-m", *overrides])
     stream = log.EventStream(plan.events, log.new_id())
@@ -148,7 +126,7 @@ def _run_sweep(overrides: Sequence[str]) -> int:
         stream.exit_code = sweep.exit_code(plan, outcomes)
     if unmeasured := sweep.left_out(plan, outcomes):
         try:
-            sweep.store_rows(plan, unmeasured, here=plan.engine != SLURM)
+            sweep.store_rows(plan, unmeasured, here=plan.engine != launchers.SLURM)
         except (RequestError, StoreError) as error:
             print(f"bench: no rows for what the budget left out: {error}", file=sys.stderr)
     ids = [outcome.row_id for outcome in outcomes if outcome.row_id]
@@ -171,6 +149,8 @@ def _run_sweep(overrides: Sequence[str]) -> int:
 def after_row(row: Mapping[str, Any], overrides: Sequence[str]) -> str:
     """After one cell: a sweep of the same request, its comparison, the page; empty if the cell
     failed, since its error must be solved first."""
+    from bench.request.schema import BASELINE
+
     if row["status"] != Status.OK:
         return ""
     left_out = ("method=", "engine=", "length=", "force=", "experiment=")
@@ -186,6 +166,8 @@ def after_row(row: Mapping[str, Any], overrides: Sequence[str]) -> str:
 
 def after_sweep(plan: Plan, outcomes: Sequence[CellOutcome], overrides: Sequence[str]) -> str:
     """The comparison and the page of the sweep's rows; empty if there are none."""
+    from bench.request.schema import BASELINE
+
     ended = zip(plan.open, outcomes, strict=False)
     cells = [p.cell for p in plan.cells if p.row_id] + [p.cell for p, one in ended if not one.code]
     methods = [cell.method["name"] for cell in cells if cell]
@@ -195,6 +177,8 @@ def after_sweep(plan: Plan, outcomes: Sequence[CellOutcome], overrides: Sequence
 
 def _after(method: str, overrides: Sequence[str]) -> str:
     """The comparison with vanilla, unless the method is vanilla, and the leaderboard."""
+    from bench.request.schema import BASELINE
+
     results = [word for word in overrides if word.startswith("results=")]
     commands = [["bench", "leaderboard", *results]]
     if method != BASELINE:
@@ -265,9 +249,8 @@ def plan(words: Sequence[str], form: str) -> int:
 @format_option()
 def status(ids: Sequence[str], folder: Path, every: bool, cancel: bool, form: str) -> int:
     """Exit code 1 when a cell of a displayed sweep has failed."""
+    from bench.sweep import launchers, slurm
     from bench.sweep import plan as planning
-    from bench.sweep import slurm
-    from bench.sweep.grid import SLURM
     from bench.sweep.log import sweeps
 
     results = folder.expanduser().resolve()
@@ -284,7 +267,7 @@ def status(ids: Sequence[str], folder: Path, every: bool, cancel: bool, form: st
     failed = 0
     for record in found:
         if cancel:
-            if record.content["engine"] != SLURM:
+            if record.content["engine"] != launchers.SLURM:
                 raise RequestError(
                     f"{record.id} has no jobs in a queue: stop it where it runs, by Ctrl-C"
                 )
@@ -297,11 +280,10 @@ def _show(record: Record, done: dict[str, Any], form: str) -> int:
     """Show one sweep. Returns the number of its failed cells."""
     from rich.markup import escape
 
-    from bench.sweep import slurm
-    from bench.sweep.grid import SLURM
+    from bench.sweep import launchers, slurm
 
     content, jobs, alive = record.content, dict[int, Any](), slurm.is_alive(record)
-    if content["engine"] == SLURM:
+    if content["engine"] == launchers.SLURM:
         try:
             jobs = slurm.by_cell(record, slurm.queued(record.queue_name))
         except slurm.SlurmError as error:
@@ -350,7 +332,7 @@ def _cell_state(note: dict[str, Any], job: Any, is_done: bool, alive: bool) -> d
     return {"state": "waits" if alive else "to do"}
 
 
-@command(as_written(TRAIN_HELP))
+@command(as_written(Path(__file__).with_name("templates").joinpath("train_help.txt").read_text()))
 @click.option("--show", is_flag=True, help="Print the recipe and train nothing.")
 @request_words()
 def train(words: Sequence[str], show: bool) -> int:

@@ -32,7 +32,7 @@ from bench.rows.store import PREDICTIONS, Predictions
 from bench.status import Status
 
 Columns = dict[str, Any]
-"""Columns of a row, as children give them in JSON, and raw samples for others."""
+"""Columns of a row as children give them in JSON, and samples from which others are derived."""
 STAGE = "shared prefill"
 FULL_BATCH = 48
 """Rows that answer together; the next text is read when there are fewer. Without attention, a step

@@ -74,8 +74,8 @@ class CellRun:
         return started(f"bench.{module}", content, limits, server, progress, handlers)
 
     def limits(self, server: ForkServer | None) -> Limits:
-        """Limits of a child. It may allocate so many bytes, pages shared with the server included,
-        that it fails before any other process on the machine."""
+        """Limits of a child. Its memory, including the pages that it shares with the server, is
+        limited to what is free less a reserve, so that the child fails before other processes."""
         limits = Limits.after(self.deadline_s, environment=self.variables)
         if not self.on_cpu:
             # A GPU's driver maps far more memory than it uses, and the limit would count it.

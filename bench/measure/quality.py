@@ -12,13 +12,12 @@ import json
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
-from bench.engines.family import EngineFamily
 from bench.execution import arms, worker
 from bench.host import linux
 from bench.measure import integrity
@@ -33,6 +32,9 @@ from tasks.base import Encoded, Row, Task
 from tasks.generated import GeneratedRow
 from tasks.loading import prompts
 from tasks.loading.continuation import Continued
+
+if TYPE_CHECKING:
+    from bench.engines.family import EngineFamily
 
 
 def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
@@ -73,8 +75,9 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         report.send("predictions", setting=0, records=records)
         answered += len(group)
         report(stage, answered, texts, stored)
-    if isinstance(family, EngineFamily):
-        family.session.close()  # a process's time is known once it has been waited for
+    if cell.is_engine:
+        # The time of the engine's process is known once it has been waited for.
+        cast("EngineFamily", family).session.close()
     if cell.plan.speed and not (cell.is_baseline or cell.is_engine):
         group = [*arms.batches(asked.by_length(range(texts)), cell.batch)][-1]
         batch = arms.collate([encoded[i] for i in group], cell.device["kind"])

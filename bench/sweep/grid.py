@@ -6,9 +6,7 @@ each point; further points are copies of the first one with their own choices an
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
-import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,17 +15,12 @@ from typing import Any
 from bench.errors import RequestError
 from bench.request import compose, plugins, schema
 from bench.request.overrides import as_parameters, check_overrides, check_parameter, parse
+from bench.sweep import launchers
 
 NODES = {"method", "task", "model", "device", "data"}
 """Groups whose choice becomes the part of the request with the same name."""
 SINGLE = ("launcher", "experiment", "scale", "results", "events", "shard", "time", "n_jobs",
           "share_prefill")  # fmt: skip
-
-
-BASIC, JOBLIB, SLURM = "basic", "joblib", "submitit_slurm"
-"""Choices of `hydra/launcher`."""
-EXTRAS = {JOBLIB: ("joblib", "joblib"), SLURM: ("submitit", "slurm")}
-"""Launcher → the package that it needs, and the extra that installs it."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +56,7 @@ class SweepGrid:
                 raise RequestError(f"{key}={','.join(swept[key])}: a sweep takes one {key}")
         for override in fixed:
             if override.startswith("launcher="):
-                check_installed(override.removeprefix("launcher="))
+                launchers.check_installed(override.removeprefix("launcher="))
         recipes = swept.pop("recipe", None)
         if recipes is None:
             grid = cls._composed(fixed, swept, keys)
@@ -150,31 +143,6 @@ class SweepGrid:
             request, _ = compose.kept_or_composed([*self.fixed, f"{group}={name}"])
             self._choices[group, name] = request[group]
         return self._choices[group, name]
-
-
-def check_installed(name: str) -> None:
-    """Raises RequestError when a choice of conf/launcher needs a package or a program that isn't
-    installed."""
-    engine = engine_of(name)
-    package, extra = EXTRAS.get(engine, ("hydra", ""))
-    if importlib.util.find_spec(package) is None:
-        raise RequestError(
-            f"launcher={name} isn't installed; pip install 'longctx-bench[{extra}]', "
-            f"in a checkout: pip install -e '.[{extra}]'"
-        )
-    if engine == SLURM and shutil.which("sbatch") is None:
-        raise RequestError(
-            f"launcher={name}: no sbatch on PATH; start it on a login node of the cluster, "
-            "or use launcher=local"
-        )
-
-
-def engine_of(name: str) -> str:
-    """The choice of `hydra/launcher` in a file of conf/launcher."""
-    for entry in plugins.conf("launcher", name).get("defaults", []):
-        if isinstance(entry, Mapping) and "override /hydra/launcher" in entry:
-            return str(entry["override /hydra/launcher"])
-    return BASIC
 
 
 def _split(overrides: Sequence[str]) -> tuple[list[str], dict[str, list[str]], set[str]]:

@@ -22,8 +22,9 @@ from bench.request.cell import Cell, load_rows, task_of
 from bench.request.parameters import check_device, check_values
 from bench.request.schema import MEASURES
 from bench.status import PlanState, QualityVerdict, Status
+from bench.sweep import launchers
 from bench.sweep.estimate import Estimates
-from bench.sweep.grid import BASIC, JOBLIB, SLURM, Point, SweepGrid, engine_of
+from bench.sweep.grid import Point, SweepGrid
 from bench.units import counted, span
 
 COLUMNS = ["cell_key", "cell", "model", "status", "status_detail", "row_id", "wall_total_ns",
@@ -96,7 +97,7 @@ class Plan:
     def open(self) -> list[Planned]:
         """The cells that a sweep starts. In one process, cells that the estimates leave out are
         considered again when their turn comes: there may be time for them."""
-        considered = PlanState.OVER_BUDGET if self.engine == BASIC else None
+        considered = PlanState.OVER_BUDGET if self.engine == launchers.BASIC else None
         return [planned for planned in self.cells if planned.runs or planned.state == considered]
 
     def of(self, state: PlanState) -> list[Planned]:
@@ -105,17 +106,17 @@ class Plan:
     @property
     def n_parallel(self) -> int:
         """The number of cells that run at the same time."""
-        if self.engine == JOBLIB:
+        if self.engine == launchers.JOBLIB:
             n = int(self.launcher["n_jobs"])
             return n if n > 0 else len(os.sched_getaffinity(0))
-        if self.engine == SLURM:
+        if self.engine == launchers.SLURM:
             return min(int(self.launcher["array_parallelism"]), len(self.open))
         return 1
 
     @property
     def workers(self) -> str | None:
         """The setting by which cells run at the same time on this machine."""
-        several = self.engine == JOBLIB and self.n_parallel != 1
+        several = self.engine == launchers.JOBLIB and self.n_parallel != 1
         return f"n_jobs={self.launcher['n_jobs']}" if several else None
 
     @property
@@ -135,7 +136,7 @@ class Plan:
         for i, planned in enumerate(self.open):
             groups.setdefault((planned.group, i if planned.group is None else 0), []).append(i)
         wanted, jobs = -(-self.n_parallel // max(1, len(groups))), list[list[int]]()
-        smallest = SMALLEST_JOB if self.engine == SLURM else SMALLEST
+        smallest = SMALLEST_JOB if self.engine == launchers.SLURM else SMALLEST
         for group in groups.values():
             parts = max(1, min(wanted, len(group) // smallest))
             jobs += [group[part::parts] for part in range(parts)]
@@ -154,11 +155,11 @@ def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
     grid = SweepGrid.of(overrides)
     base, launcher = grid.base, grid.hydra["launcher"]
     launcher_name = grid.hydra["runtime"]["choices"].get("launcher", "local")
-    engine = engine_of(launcher_name)
+    engine = launchers.engine_of(launcher_name)
     time_s = parameters.seconds_of(base["time"])
     if base["n_jobs"] == 0 or base["n_jobs"] < -1:
         raise RequestError(f"n_jobs={base['n_jobs']} is not accepted: 1 or more, or -1 for all")
-    if base["n_jobs"] != 1 and engine != JOBLIB:
+    if base["n_jobs"] != 1 and engine != launchers.JOBLIB:
         raise RequestError(f"n_jobs={base['n_jobs']} is for launcher=joblib; here it is {engine}")
     results = Path(base["results"]).expanduser().resolve()
     points = [  # the time is the sweep's, not each cell's
@@ -166,7 +167,7 @@ def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
         for point in _of_shard(list(grid.points()), base["shard"])
     ]
     # On a cluster, a cell whose request gives no threads has those of its job.
-    cpus = launcher.get("cpus_per_task") if engine == SLURM else None
+    cpus = launcher.get("cpus_per_task") if engine == launchers.SLURM else None
     threads = int(cpus or len(os.sched_getaffinity(0)))
     planner = _Planner(results, threads, bool(base["force"]))
     cells = [planner.planned(point) for point in points]
@@ -174,7 +175,7 @@ def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
         raise RequestError(cells[0].reason)
     # In order: of several wrong devices, the first one is named.
     devices = dict.fromkeys(json.dumps(point.request["device"], sort_keys=True) for point in points)
-    if engine != SLURM and not elsewhere:
+    if engine != launchers.SLURM and not elsewhere:
         for text in devices:
             check_device(json.loads(text))
         for threads in {point.request["threads"] for point in points}:
@@ -183,7 +184,7 @@ def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
         cells = _grouped(cells, planner.estimates)
     cells = _ordered(cells, time_s)
     n_timed = sum(1 for p in cells if p.runs and p.cell and (p.cell.plan.timed or p.cell.probe))
-    warning = check_launcher(engine, launcher, map(json.loads, devices), n_timed)
+    warning = launchers.check(engine, launcher, map(json.loads, devices), n_timed)
     distinct = {(p.request["model"]["name"], p.request["length"]): p.request for p in points}
     beyond = [line for each in distinct.values() if (line := weights.beyond_positions(each))]
     warning = "; ".join(filter(None, [warning, *beyond])) or None
@@ -191,29 +192,6 @@ def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
         tuple(cells), engine, launcher_name, launcher, results, base["time"], time_s, warning,
         compose.events_path(base), planner.texts(cells),
     )  # fmt: skip
-
-
-def check_launcher(
-    engine: str, launcher: Mapping[str, Any], devices: Iterable[Mapping[str, Any]], n_timed: int
-) -> str | None:
-    """A warning if timed cells may share a machine, or None. Raises RequestError if they certainly
-    would, and if cells need a GPU and Slurm's jobs don't request one. `launcher` are its settings,
-    `n_timed` is the number of timed cells in the sweep."""
-    more = launcher.get("additional_parameters") or {}
-    options = ("gpus_per_node", "gpus_per_task", "gres", "cpus_per_gpu", "mem_per_gpu")
-    has_gpu = any(launcher.get(name) for name in options)
-    has_gpu |= any("gpu" in f"{name} {value}" for name, value in more.items())
-    on_gpu = [device["name"] for device in devices if device["kind"] == "cuda"]
-    if engine == SLURM and on_gpu and not has_gpu:
-        raise RequestError(
-            f"device={on_gpu[0]} needs a GPU of the cluster: hydra.launcher.gpus_per_node=1"
-        )
-    reason = f"{counted(n_timed, 'timed cell')}, and times of cells that run together are wrong"
-    if n_timed and engine == JOBLIB and launcher.get("n_jobs") != 1:
-        raise RequestError(f"{reason}: add measure=quality, or use launcher=local")
-    if n_timed and engine == SLURM and more.get("exclusive", True) is False:
-        return f"{reason}: without exclusive they may share a node; each row names what ran there"
-    return None
 
 
 def measured(results: Path, model: str | None = None) -> list[tuple[Cell, Row]]:

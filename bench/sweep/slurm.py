@@ -8,17 +8,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bench.errors import RequestError
 from bench.execution import runner
 from bench.request.cell import Cell
 from bench.rows.shards import StoreError
 from bench.status import Status
-from bench.sweep.grid import SLURM
+from bench.sweep import launchers
 from bench.sweep.log import CellOutcome, Record, has_ended, sweeps
 from bench.sweep.plan import finished, measured
 
@@ -45,10 +45,6 @@ LOGS = ".submitit"
 """Name of the folder in that of a sweep."""
 ACTIVE = ("RUNNING", "PENDING", "COMPLETING")
 
-OF_ANY_CLUSTER = ("timeout_min", "cpus_per_task", "gpus_per_node", "tasks_per_node", "mem_gb",
-                  "nodes", "name", "stderr_to_stdout")  # fmt: skip
-"""Parameters of submitit whose names don't begin with the cluster's name."""
-
 
 class Job(NamedTuple):
     """`id` in the form of the queue: 17_3 in an array; `detail`: why it waits, or its exit code."""
@@ -61,15 +57,6 @@ class Job(NamedTuple):
 
 class SlurmError(RequestError):
     """A client of Slurm failed: one line."""
-
-
-def job_parameters(launcher: Mapping[str, Any], name: str, timed: bool) -> dict[str, Any]:
-    """The parameters of submitit.AutoExecutor for the settings of a launcher and a name in the
-    queue. Timed cells get exclusive nodes unless the settings contain `exclusive`."""
-    more = {"exclusive": True} if timed else {}
-    more |= launcher.get("additional_parameters") or {}
-    given = {**launcher, "name": name, "additional_parameters": more}
-    return {key if key in OF_ANY_CLUSTER else f"slurm_{key}": value for key, value in given.items()}
 
 
 def queued(name: str) -> list[Job]:
@@ -166,7 +153,7 @@ def settle(results: Path) -> int:
     gone = [
         record
         for record in sweeps(results)
-        if record.content["engine"] == SLURM and not is_alive(record)
+        if record.content["engine"] == launchers.SLURM and not is_alive(record)
     ]
     done = finished(measured(results)) if gone else {}
     return sum(settle_record(record, done, lag_s=0) for record in gone)

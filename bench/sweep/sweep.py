@@ -27,8 +27,7 @@ from bench.request.schema import MEASURES
 from bench.rows.shards import StoreError
 from bench.rows.store import Store
 from bench.status import PlanState, Status
-from bench.sweep import slurm
-from bench.sweep.grid import BASIC, JOBLIB, SLURM
+from bench.sweep import launchers, slurm
 from bench.sweep.log import CellOutcome, Note, Record, has_ended
 from bench.sweep.plan import Plan, Planned
 from bench.units import counted, span
@@ -36,7 +35,7 @@ from bench.units import counted, span
 MAX_ARRAY = 1000
 """Jobs of one array: one less than Slurm's own default of MaxArraySize."""
 REASON_LETTERS = 160
-WATCH_S = {JOBLIB: 1.0, SLURM: 3.0}
+WATCH_S = {launchers.JOBLIB: 1.0, launchers.SLURM: 3.0}
 """Launchers whose cells run in other processes → seconds between two reads of their notes."""
 UNTIL_KILLED_S = 600.0
 LIMITS = (Status.OOM_HOST, Status.OOM_DEVICE, Status.TIMEOUT)
@@ -47,22 +46,22 @@ def run(plan: Plan, command: str, display: Any, name: str = "") -> list[CellOutc
     """Run the open cells of a plan; a failed cell doesn't stop the rest. `display` shows them: a
     bench.terminal.run_progress.SweepProgress. `name` is the sweep's id. Raises RequestError."""
     runner.check_writable(plan.results)
-    listener = display.update if plan.engine == BASIC else None
+    listener = display.update if plan.engine == launchers.BASIC else None
     record = Record.begin(plan, command, name, listener)
     numbers = range(len(plan.open))
     try:
         with display.live or contextlib.nullcontext():
-            if plan.engine == BASIC:
+            if plan.engine == launchers.BASIC:
                 for group in plan.jobs:
                     run_together(record, group)
             else:
-                launch = _run_pool if plan.engine == JOBLIB else _run_jobs
+                launch = _run_pool if plan.engine == launchers.JOBLIB else _run_jobs
                 with _watched(record, display, WATCH_S[plan.engine]):
                     launch(plan, record)
     except KeyboardInterrupt:
         n_ended = sum(has_ended(record.read_note(i)) for i in numbers)
         print(f"\n{n_ended} of {counted(len(numbers), 'cell')} ended", file=sys.stderr)
-        if plan.engine == SLURM:
+        if plan.engine == launchers.SLURM:
             print(
                 "its jobs stay in the queue: bench status shows them, "
                 f"bench status --cancel {record.id} takes them out", file=sys.stderr,
@@ -130,7 +129,7 @@ def _run_jobs(plan: Plan, record: Record) -> None:
 
     slurm.queued(record.queue_name)  # raises if there is no cluster
     timed = any(planned.cell and planned.cell.plan.timed for planned in plan.open)
-    given = slurm.job_parameters(plan.launcher, record.queue_name, timed)
+    given = launchers.job_parameters(plan.launcher, record.queue_name, timed)
     n_requeued = given.pop("slurm_max_num_timeout")
     folder = record.folder / slurm.LOGS / "%j"
     executor = submitit.AutoExecutor(folder, "slurm", slurm_max_num_timeout=n_requeued)

@@ -267,13 +267,13 @@ def test_an_experiment_with_a_wrong_name_is_named(yaml, told, conf_folder):
 
 
 def test_a_launcher_that_is_not_installed_names_the_extra(monkeypatch):
-    from bench.sweep import grid
+    from bench.sweep import launchers
 
-    monkeypatch.setattr(grid.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(launchers.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(RequestError, match=r"pip install 'longctx-bench\[slurm\]'"):
-        grid.check_installed("slurm")
+        launchers.check_installed("slurm")
     with pytest.raises(RequestError, match=r"pip install 'longctx-bench\[joblib\]'"):
-        grid.check_installed("joblib")
+        launchers.check_installed("joblib")
 
 
 def test_slurm_without_its_commands_is_refused(monkeypatch, tmp_path):

@@ -19,10 +19,9 @@ from bench.execution import cell_run, runner
 from bench.host import host as place
 from bench.request.cell import Cell
 from bench.rows.store import Store
-from bench.sweep import slurm
-from bench.sweep.grid import SLURM
+from bench.sweep import launchers, slurm
 from bench.sweep.log import CellOutcome, Record, sweeps
-from bench.sweep.plan import check_launcher, plan
+from bench.sweep.plan import plan
 from bench.sweep.sweep import summary
 from tests import made
 from tests.conftest import ROOT
@@ -327,24 +326,24 @@ def test_a_job_knows_its_place_and_its_company(tmp_path, monkeypatch):
 
 def test_timed_cells_have_their_node_alone_unless_told_otherwise():
     def more(launcher, timed):
-        return slurm.job_parameters(launcher, "x", timed)["slurm_additional_parameters"]
+        return launchers.job_parameters(launcher, "x", timed)["slurm_additional_parameters"]
 
     assert more({}, True) == {"exclusive": True} and more({}, False) == {}
     shared = {"additional_parameters": {"exclusive": False}}
     assert more(shared, True) == {"exclusive": False}
-    told = check_launcher(SLURM, shared, [], 3)
+    told = launchers.check(launchers.SLURM, shared, [], 3)
     assert told and "3 timed cells" in told
-    assert check_launcher(SLURM, {}, [], 3) is None
-    assert check_launcher("joblib", {"n_jobs": 1}, [], 3) is None
+    assert launchers.check(launchers.SLURM, {}, [], 3) is None
+    assert launchers.check("joblib", {"n_jobs": 1}, [], 3) is None
 
 
 def test_a_gpu_has_to_be_asked_of_the_cluster():
     cuda = [{"name": "a100", "kind": "cuda"}]
     with pytest.raises(RequestError, match=r"device=a100 needs a GPU .*gpus_per_node=1"):
-        check_launcher(SLURM, {}, cuda, 0)
-    check_launcher(SLURM, {"gpus_per_node": 1}, cuda, 0)
-    check_launcher(SLURM, {"additional_parameters": {"gpus": 1}}, cuda, 0)
-    check_launcher("basic", {}, cuda, 0)
+        launchers.check(launchers.SLURM, {}, cuda, 0)
+    launchers.check(launchers.SLURM, {"gpus_per_node": 1}, cuda, 0)
+    launchers.check(launchers.SLURM, {"additional_parameters": {"gpus": 1}}, cuda, 0)
+    launchers.check("basic", {}, cuda, 0)
 
 
 def test_the_summary_names_each_cell_that_is_not_done(tmp_path):
