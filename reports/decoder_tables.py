@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from bench.rows.row_facts import KEPT_SHARE
 from bench.status import QualityVerdict, Status
-from reports.grids import Listing, Where, chosen, tokens
+from reports.grids import Listing, Where, chosen, of_one_host, tokens
 from reports.looks import VANILLA
 from reports.papers.printed import FOLDER
 from reports.result_tables import FLOAT32
@@ -172,7 +172,7 @@ def choices(rows: Iterable[Row]) -> list[Row]:
     has its cost at the greatest length as `cost`, its row of questions after compression as `after`
     and of perplexity as `text`; oracles are left out."""
     listed = list(rows)
-    costs = list(chosen(listed, COSTS))
+    costs = of_one_host(list(chosen(listed, COSTS)))
     longest = max((row["length"] for row in costs), default=0)
 
     def by_setting(rows: Iterable[Row], where: Where) -> dict[tuple[str, str], Row]:

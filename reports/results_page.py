@@ -22,6 +22,7 @@ from reports import decoder_tables, lra_tables, result_tables, ruler, ruler_scor
 from reports.grids import chosen, of_one_host
 from reports.oracles import is_oracle
 from reports.papers.command import claims_text, paper_tables, papers_grid
+from reports.processors import PROCESSORS, by_processor
 from reports.rendering import markdown, render
 from reports.rows import Row
 from reports.transfer import TRANSFER, correlations
@@ -34,7 +35,7 @@ README = ROOT / "README.md"
 
 
 DETAILS = ("kv_board", "printed", "transfer", "shipped_decoder", "sparse_prefill", "peers",
-           "encoders", "length", "lra", "training_step")  # fmt: skip
+           "processors", "encoders", "length", "lra", "training_step")  # fmt: skip
 
 
 def pages(folder: Path = REFERENCE) -> dict[str, str]:
@@ -59,6 +60,7 @@ def pages(folder: Path = REFERENCE) -> dict[str, str]:
         "first_tokens": turn_tables.FIRST_TOKENS.tables(rows),
         "prefill_losses": turn_tables.PREFILL_LOSSES.tables(rows),
         "peers": result_tables.PEERS.tables(rows),
+        "processors": PROCESSORS.tables(by_processor(rows)),
         "quickstart": result_tables.QUICKSTART.tables(rows),
         "frontier": result_tables.FRONTIER.tables(rows),
         "kv": result_tables.KV.tables(rows),

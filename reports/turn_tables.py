@@ -16,8 +16,11 @@ from reports.wording import NONE
 
 
 def _ratio(name: Name, row: Row) -> str:
-    """The ratio of this comparison with its interval and verdict; without a ratio the time."""
-    time = Comparison.of(row, name)
+    return compared(Comparison.of(row, name))
+
+
+def compared(time: Comparison) -> str:
+    """The ratio of two times with its interval and verdict; without a ratio the time."""
     if time.ratio is None:
         return NONE if time.median_ns is None else milliseconds(time.median_ns)
     ends = f"{time.ratio_ci_lo:.2f} … {time.ratio_ci_hi:.2f}"

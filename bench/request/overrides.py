@@ -271,6 +271,11 @@ def as_parameters(overrides: Sequence[str]) -> list[str]:
             for name in value.split(","):
                 if name not in engines:
                     raise unknown(ENGINE, name, engines)
+            if method := next((each for each in overrides if each.startswith("method=")), ""):
+                raise RequestError(
+                    f"{method} {override}: an engine takes a method's place; give one of the two, "
+                    f"or compare both by method={method.partition('=')[2]},{value}"
+                )
             others.append(f"method={value}")
         elif key.startswith(f"{ENGINE}."):
             others.append(f"method.{key.partition('.')[2]}={value}")
