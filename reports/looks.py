@@ -51,8 +51,14 @@ SPARE = [
 def base_name(name: str) -> str:
     """The method of a name: variants by a number, such as a cache's budget, have one look; any
     other variant (name·variant) counts as a separate method."""
-    method, _, setting = name.partition("·")
+    method, _, setting = name.rpartition("·")
     return method if setting.replace(".", "", 1).isdigit() else name
+
+
+def without_setting(name: str) -> str:
+    """The name without its last part, which is the budget, the bits or the format of a cache:
+    snapkv·0.25, kvpress·KnormPress·0.5 and q4_0·q4_0 become snapkv, kvpress·KnormPress and q4_0."""
+    return name.rpartition("·")[0] or name
 
 
 def looks(methods: Iterable[str]) -> dict[str, Look]:

@@ -24,7 +24,7 @@ from bench.units import counted, score_digits
 from reports import ratios
 from reports.grids import Grid, Listing, chosen, tokens
 from reports.intervals import Measured, interval
-from reports.looks import VANILLA, looks
+from reports.looks import VANILLA, looks, without_setting
 from reports.oracles import marked
 from reports.rendering import TextGrid
 from reports.rows import Row, json_object
@@ -253,7 +253,12 @@ def kept_share(row: Mapping[str, Any]) -> str:
         return "all in 32 bits" if row.get("dtype", FLOAT32) == FLOAT32 else "all in 16 bits"
     if given.get("eviction") == "none":  # an engine that keeps all entries
         return NONE
-    if (budget := given.get("budget", given.get("share"))) is not None:
+    budget = given.get("budget", given.get("share"))
+    if isinstance(budget, str):  # bytes
+        return f"keeps {budget}"
+    if (removed := given.get("compression_ratio")) is not None:
+        budget = 1 - removed
+    if budget is not None:
         return f"keeps {Fraction(budget).limit_denominator(64)}"
     if "keys" in given:  # a format of ggml, such as q4_0
         return "4 or 8 bits"
@@ -266,7 +271,7 @@ class _Board(Grid):
     """A line for each method; oracles are marked."""
 
     def table(self, rows: Sequence[Row]) -> TextGrid:
-        names = (marked(str(row["method"]).partition("·")[0], row) for row in rows)
+        names = (marked(without_setting(row["method"]), row) for row in rows)
         both = zip(names, rows, strict=True)
         named = [row | {"method": name, "setting": kept_share(row)} for name, row in both]
         return super().table(named)
@@ -289,8 +294,7 @@ def board_findings(tables: Iterable[tuple[TextGrid, Sequence[Row]]]) -> Iterator
         for row in rows:
             done = row["status"] == Status.OK and row["method"] != VANILLA
             if done and not row.get("oracle") and row["quality_verdict"] != QualityVerdict.LOWER:
-                name = str(row["method"]).partition("·")[0]
-                kept.setdefault(kept_share(row), []).append(name)
+                kept.setdefault(kept_share(row), []).append(without_setting(row["method"]))
         found = "; ".join(f"{setting}: {', '.join(kept[setting])}" for setting in sorted(kept))
         yield f"{grid.caption}. Not worse than vanilla: {found or 'none'}."
 

@@ -13,7 +13,7 @@ import pandas as pd
 from bench.rows.row_facts import has_toy_weights
 from bench.status import Status
 from reports.grids import Listing, chosen
-from reports.looks import VANILLA
+from reports.looks import VANILLA, without_setting
 from reports.result_tables import FLOAT32, kept_share
 from reports.rows import Row
 from reports.wording import NONE
@@ -35,7 +35,7 @@ def rankings(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
         toy = " (toy weights)" if has_toy_weights(row) else ""
         dtype = "" if row["dtype"] == FLOAT32 else f", {row['dtype']}"
         setting = f"{row['model']}{toy}: {row['task']}, {row['length']:,} tokens{after}{dtype}"
-        cache = f"{str(row['method']).partition('·')[0]} {kept_share(row)}"
+        cache = f"{without_setting(row['method'])} {kept_share(row)}"
         sign = -1 if row["higher_is_better"] is False else 1
         found.setdefault(setting, {})[cache] = sign * row["value"]
     return found

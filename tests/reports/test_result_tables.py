@@ -1,5 +1,9 @@
 """The declared tables of docs/results.md, from made rows; whole tables are in snapshots/."""
 
+import json
+
+import pytest
+
 from bench.rows.store import Store
 from bench.status import Status, Verdict
 from reports import lra_tables, result_tables
@@ -56,6 +60,23 @@ def test_each_cache_has_a_line(snapshot):
     ]
     snapshot("caches", told(result_tables.KV.tables(rows)))
     assert result_tables.KV.tables([]) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters", "name", "kept"),
+    [
+        ("snapkv·0.25", {"budget": 0.25}, "snapkv", "keeps 1/4"),
+        ("snapkv·64MiB", {"budget": "64MiB"}, "snapkv", "keeps 64MiB"),
+        ("q4_0·q4_0", {"keys": "q4_0", "values": "q4_0"}, "q4_0", "4 or 8 bits"),
+        ("kvpress·CURPress·0.75", {"press": "CURPress", "compression_ratio": 0.75},
+         "kvpress·CURPress", "keeps 1/4"),
+    ],
+)  # fmt: skip
+def test_a_line_of_the_board_is_a_cache_and_a_column_what_it_keeps(method, parameters, name, kept):
+    row = cell(method, method_params=json.dumps(parameters), experiment="kv_board",
+               n_scored=64, quality_verdict=None)  # fmt: skip
+    [(grid, _)] = result_tables.BOARD.tables([row])
+    assert (grid.head, grid.lines) == (["method", kept], [[name, "100.0 ✓"]])
 
 
 def test_the_sentence_rests_on_pretrained_weights_where_there_are_some():

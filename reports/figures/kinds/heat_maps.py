@@ -15,7 +15,7 @@ from bench.status import QualityVerdict, Status
 from reports.figures import captions, sheet, style
 from reports.figures.catalogue import figure
 from reports.figures.cells import SETTING, FigureRows, records
-from reports.looks import BLACK, GREY, VANILLA
+from reports.looks import BLACK, GREY, VANILLA, without_setting
 from reports.oracles import ORACLE
 from reports.result_tables import kept_share
 from reports.ruler_scores import BENCHMARK, TASKS, short
@@ -182,7 +182,7 @@ def _lines(rows: FigureRows, group: pd.DataFrame) -> dict[str, dict[str, Any]]:
     last."""
     found: dict[str, dict[str, Any]] = {}
     for cell in records(group[group["kept"].isin(KEPT)]):
-        name = cell.method.partition("·")[0]
+        name = without_setting(cell.method)
         found.setdefault(f"{name} ({ORACLE})" if cell.method in rows.oracles else name, {})[
             cell.kept
         ] = cell
