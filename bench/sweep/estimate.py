@@ -134,14 +134,13 @@ class Work:
         self.read_again_s = (float(passes) - 1) * self.forward_s
         self.read_s = self.forward_s + self.read_again_s
         self.answer_s = new_tokens * self.token_s
-        self.stepped_answer_s = (most if endless else LOST * most) * (
-            STEPPED * alone_s + 2 * entries_s
-        )
+        steps = float(most if endless else LOST * most)
         if continuation := task.get("continuation"):
-            # The continuation is read in one pass, and requires another pass of vanilla.
+            # Vanilla reads the continuation, too. Most caches read it token by token.
             self.read_s += self.forward_s
             self.answer_s = float(continuation) / cell.length * self.forward_s
-            self.stepped_answer_s = self.answer_s
+            steps = float(continuation)
+        self.stepped_answer_s = steps * (STEPPED * alone_s + 2 * entries_s)
         self.n_rows = int(cell.n or task.get("n", {}).get(cell.data["split"]) or 128)
 
 
