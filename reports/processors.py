@@ -23,6 +23,7 @@ TIMES: tuple[tuple[str, Name, Where], ...] = (
     ("each token of a system", "tpot", PEERS.where),
 )
 """What was timed, its comparison, and its rows."""
+ORDER = [timed for timed, _, _ in TIMES]
 
 
 def by_processor(rows: Iterable[Row]) -> list[Row]:
@@ -32,7 +33,8 @@ def by_processor(rows: Iterable[Row]) -> list[Row]:
     on = defaultdict(set)
     for row in found:
         on[_time(row)].add(row["processor"])
-    return [row for row in found if len(on[_time(row)]) > 1]
+    both = (row for row in found if len(on[_time(row)]) > 1)
+    return sorted(both, key=lambda row: (ORDER.index(row["timed"]), row["length"]))
 
 
 def _timed(rows: Iterable[Row]) -> Iterator[Row]:
