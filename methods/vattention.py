@@ -165,7 +165,8 @@ class Sampled(LayerEntries):
         m = sample_size(rest, variance.sqrt(), total, method.epsilon, method.delta)
         at = drawn([int(m.max())] * len(draws))
         behind = torch.arange(at.shape[2], device=at.device) >= m
-        return at, (scores.gather(2, at) + (rest / m).log()).masked_fill(behind, -inf)
+        times = rest / m.to(torch.promote_types(scores.dtype, torch.float32))
+        return at, (scores.gather(2, at) + times.log()).masked_fill(behind, -inf)
 
     def _count(self, place: Tensor) -> None:
         """Counts the bytes read: all keys, and the values that any query head of a group reads."""
