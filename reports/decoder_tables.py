@@ -12,9 +12,9 @@ from enum import StrEnum
 from bench.rows.row_facts import KEPT_SHARE
 from bench.status import QualityVerdict, Status
 from reports.grids import Listing, Where, chosen, of_one_host, tokens
+from reports.kv_board import FLOAT32
 from reports.looks import VANILLA
 from reports.papers.printed import FOLDER
-from reports.result_tables import FLOAT32
 from reports.rows import Row, json_object
 from reports.wording import NONE
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 
 from bench.rows.comparison import Comparison, Name
 from bench.status import Status
 from reports.decoder_tables import COSTS
 from reports.grids import Grid, Where, chosen
+from reports.kv_board import FLOAT32
 from reports.result_tables import PEERS
 from reports.rows import Row
 from reports.turn_tables import FIRST_TOKENS, compared
 from reports.wording import vectors
 
-ALIKE = {"dtype": "float32", "threads": 1, "model": "smollm2-135m", "status": Status.OK}
+ALIKE = {"dtype": FLOAT32, "threads": 1, "model": "smollm2-135m", "status": Status.OK}
 TIMES: tuple[tuple[str, Name, Where], ...] = (
     ("each token with a cache", "tpot", COSTS),
     ("first token with sparse prefill", "lat", FIRST_TOKENS.where),
@@ -23,7 +25,6 @@ TIMES: tuple[tuple[str, Name, Where], ...] = (
     ("each token of a system", "tpot", PEERS.where),
 )
 """What was timed, its comparison, and its rows."""
-ORDER = [timed for timed, _, _ in TIMES]
 
 
 def by_processor(rows: Iterable[Row]) -> list[Row]:
@@ -33,12 +34,11 @@ def by_processor(rows: Iterable[Row]) -> list[Row]:
     on = defaultdict(set)
     for row in found:
         on[_time(row)].add(row["processor"])
-    both = (row for row in found if len(on[_time(row)]) > 1)
-    return sorted(both, key=lambda row: (ORDER.index(row["timed"]), row["length"]))
+    return [row for row in found if len(on[_time(row)]) > 1]
 
 
 def _timed(rows: Iterable[Row]) -> Iterator[Row]:
-    alike = list(chosen(rows, ALIKE))
+    alike = sorted(chosen(rows, ALIKE), key=itemgetter("length"))
     for timed, name, where in TIMES:
         for row in chosen(alike, where):
             processor = f"{row['cpu_model']} ({vectors(row)})"

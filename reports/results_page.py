@@ -18,7 +18,15 @@ from bench.rows.columns import COLUMNS
 from bench.rows.query import counting, select
 from bench.rows.store import Store
 from bench.terminal import row_table
-from reports import decoder_tables, lra_tables, result_tables, ruler, ruler_scores, turn_tables
+from reports import (
+    decoder_tables,
+    kv_board,
+    lra_tables,
+    result_tables,
+    ruler,
+    ruler_scores,
+    turn_tables,
+)
 from reports.grids import chosen, of_one_host
 from reports.oracles import is_oracle
 from reports.papers.command import claims_text, paper_tables, papers_grid
@@ -48,8 +56,8 @@ def pages(folder: Path = REFERENCE) -> dict[str, str]:
     content = {
         "claims": claims_text([folder]),
         "papers": papers_grid(paper_tables([folder])),
-        "board": result_tables.BOARD.tables(rows),
-        "board_findings": result_tables.board_findings,
+        "board": kv_board.BOARD.tables(rows),
+        "board_findings": kv_board.board_findings,
         "choices": decoder_tables.CHOICES.tables(decoder_tables.choices(rows)),
         "decoders": decoder_tables.PRINTED.tables(decoders),
         "transfer": TRANSFER.tables(correlations(rows)),

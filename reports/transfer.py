@@ -13,8 +13,8 @@ import pandas as pd
 from bench.rows.row_facts import has_toy_weights
 from bench.status import Status
 from reports.grids import Listing, chosen
+from reports.kv_board import FLOAT32, kept_share
 from reports.looks import VANILLA, without_setting
-from reports.result_tables import FLOAT32, kept_share
 from reports.rows import Row
 from reports.wording import NONE
 

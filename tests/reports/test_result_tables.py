@@ -6,7 +6,7 @@ import pytest
 
 from bench.rows.store import Store
 from bench.status import Status, Verdict
-from reports import lra_tables, result_tables
+from reports import kv_board, lra_tables, result_tables
 from reports.grids import of_one_host
 from tests import made as bench_made
 from tests.reports import made
@@ -75,7 +75,7 @@ def test_each_cache_has_a_line(snapshot):
 def test_a_line_of_the_board_is_a_cache_and_a_column_what_it_keeps(method, parameters, name, kept):
     row = cell(method, method_params=json.dumps(parameters), experiment="kv_board",
                n_scored=64, quality_verdict=None)  # fmt: skip
-    [(grid, _)] = result_tables.BOARD.tables([row])
+    [(grid, _)] = kv_board.BOARD.tables([row])
     assert (grid.head, grid.lines) == (["method", kept], [[name, "100.0 ✓"]])
 
 

@@ -15,9 +15,9 @@ from bench.status import QualityVerdict, Status
 from reports.figures import captions, sheet, style
 from reports.figures.catalogue import figure
 from reports.figures.cells import SETTING, FigureRows, records
+from reports.kv_board import kept_share
 from reports.looks import BLACK, GREY, VANILLA, without_setting
 from reports.oracles import ORACLE
-from reports.result_tables import kept_share
 from reports.ruler_scores import BENCHMARK, TASKS, short
 from reports.wording import AT_CHANCE
 
